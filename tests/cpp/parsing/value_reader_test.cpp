@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "parsing/value_reader.hpp"
+#include "parsing/argument_reader.hpp"
 
 namespace pagewheel {
 namespace {

@@ -25,11 +25,18 @@ struct GrammarVocabulary {
 struct GrammarSource {
     std::string kind;  ///< "lark" or "json_schema"
     std::string text;
+    std::vector<std::string> schemas = {};  ///< JSON schemas in it, as the caller wrote them
 };
 
 namespace llguidance {
+
+/// A model's vocabulary: made once, shared by all of the model's grammars.
 class SharedTokenizer;
+/// Takes a tenth of a second for 49,000 tokens, half of one for 262,000.
+std::shared_ptr<const SharedTokenizer> make_tokenizer(GrammarVocabulary vocabulary);
+
 struct Shared;
+
 }  // namespace llguidance
 
 /// Compiled for a vocabulary. Shared by all sequences that use it, in any threads.

@@ -3,18 +3,37 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "grammar/grammar.hpp"
 #include "grammar/grammar_limits.hpp"
-#include "grammar/late_thread.hpp"
 #include "pagewheel/structured_output.hpp"
 
 namespace pagewheel {
+
+/// Runs functions on threads of their own, with the stack that they need.
+class LateThreads {
+public:
+    LateThreads(size_t stack_bytes, size_t most_late)
+        : m_stack_bytes(stack_bytes), m_most_late(most_late) {}
+
+    enum class Result { DONE, LATE, TOO_MANY_LATE };
+    /// Waits for `work`, `time` at most. If it is late it runs on where nothing else wants the
+    /// processors, and what it holds must live as long: `work` may refer to nothing of the
+    /// caller's. No work begins where too much is late. An exception of `work` is thrown here.
+    Result run(std::function<void()> work, std::chrono::milliseconds time);
+
+private:
+    const size_t m_stack_bytes, m_most_late;
+    std::mutex m_mutex;
+    std::vector<std::future<void>> m_late;  // ends of works that their callers left
+};
 
 /// Any thread may call it.
 class GrammarCompiler {
@@ -25,7 +44,6 @@ public:
     /// The one kept of the same text, or a new one. Throws GrammarError for a grammar that is
     /// refused, Error where llguidance is missing.
     std::shared_ptr<CompiledGrammar> compile(const StructuredOutputConfig& config);
-    std::shared_ptr<CompiledGrammar> compile(const GrammarSource& source);
 
     /// What it took to prepare the vocabulary; 0 before the first grammar.
     std::chrono::duration<float, std::milli> preparation_time() const;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "grammar/schema_numbers.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
 namespace pagewheel {

@@ -1,28 +1,19 @@
 #include "grammar/lark_text.hpp"
 
-#include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/check.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
 namespace pagewheel {
 
-std::string lark_string(const std::string& text) {
-    std::string result = "\"";
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            result += '\\';
-            result += c;
-        } else if (byte < 0x20 || byte == 0x7f) {
-            char escape[8];
-            std::snprintf(escape, sizeof(escape), "\\u%04x", unsigned(byte));
-            result += escape;
-        } else {
-            result += c;
-        }
-    }
-    return result + '"';
+std::string lark_string(const std::string& text) try {
+    std::string result = nlohmann::json(text).dump();
+    for (size_t at = result.find('\x7f'); at != std::string::npos; at = result.find('\x7f', at))
+        result.replace(at, 1, "\\u007f");  // which JSON allows as it is, and Lark does not
+    return result;
+} catch (const nlohmann::json::exception&) {
+    throw GrammarError("a text that is not UTF-8");
 }
 
 std::string lark_regex(const std::string& regex) {

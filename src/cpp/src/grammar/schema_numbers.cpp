@@ -1,4 +1,4 @@
-#include "grammar/schema_numbers.hpp"
+#include "grammar/json_schema.hpp"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "grammar/structural_tags.hpp"
+#include "grammar/structured_output.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,7 +8,6 @@
 #include "grammar/ebnf.hpp"
 #include "grammar/json_schema.hpp"
 #include "grammar/lark_text.hpp"
-#include "grammar/schema_numbers.hpp"
 #include "grammar/transition_network.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
@@ -163,8 +162,9 @@ public:
           m_limits(limits),
           m_has_open_objects(has_open_objects) {}
 
-    std::string translate(const Node& root) {
-        return m_lark.finish(m_texts.name(piece(root, Follow())));
+    GrammarSource translate(const Node& root) {
+        const std::string start = m_texts.name(piece(root, Follow()));
+        return {"lark", m_lark.finish(start), m_schemas};
     }
 
 private:
@@ -173,6 +173,7 @@ private:
         return regular_piece(lark_regex(node.value));
     }
     Piece of(const Config::JSONSchema& node, const Follow&) {
+        m_schemas.push_back(node.value);
         return Piece::rule(m_lark.add_rule(
             "%json " + prepare_json_schema(node.value, m_limits, m_has_open_objects)));
     }
@@ -210,6 +211,7 @@ private:
     }
 
     Piece of(const Config::QwenXMLParametersFormat& node, const Follow&) {
+        m_schemas.push_back(node.json_schema);
         return Piece::rule(
             qwen_xml_to_lark(node.json_schema, m_lark, m_limits, m_has_open_objects));
     }
@@ -385,6 +387,7 @@ private:
     LarkWriter m_lark;
     NetworkWriter m_texts{m_lark};
     size_t m_depth = 0;
+    std::vector<std::string> m_schemas;
 };
 
 }  // namespace
@@ -417,8 +420,8 @@ std::vector<ConstantPart> split_at_special_tokens(const std::string& text,
     return parts;
 }
 
-std::string structural_tag_to_lark(const Node& node, const SpecialTokens& special_tokens,
-                                   const GrammarLimits& limits, bool has_open_objects) {
+GrammarSource structural_tag_to_lark(const Node& node, const SpecialTokens& special_tokens,
+                                     const GrammarLimits& limits, bool has_open_objects) {
     return TagTranslator(special_tokens, limits, has_open_objects).translate(node);
 }
 

@@ -1,13 +1,10 @@
 #include "grammar/structured_output.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <stdexcept>
 
 #include "base/check.hpp"
 #include "grammar/json_schema.hpp"
-#include "grammar/schema_numbers.hpp"
-#include "grammar/structural_tags.hpp"
 
 namespace pagewheel {
 namespace {
@@ -44,23 +41,6 @@ Node root_of(const Config& config) {
     return all;
 }
 
-/// Calls visit for each JSON schema of a node.
-void for_each_schema(const Node& node, const std::function<void(const std::string&)>& visit) {
-    const auto visit_tag = [&](const Config::Tag& tag) { for_each_schema(tag.content, visit); };
-    if (const auto* schema = std::get_if<Config::JSONSchema>(&node)) visit(schema->value);
-    if (const auto* qwen = std::get_if<Config::QwenXMLParametersFormat>(&node))
-        visit(qwen->json_schema);
-    if (const auto* all = std::get_if<std::shared_ptr<Config::Concat>>(&node))
-        for (const Node& each : (*all)->elements) for_each_schema(each, visit);
-    if (const auto* all = std::get_if<std::shared_ptr<Config::Union>>(&node))
-        for (const Node& each : (*all)->elements) for_each_schema(each, visit);
-    if (const auto* tag = std::get_if<std::shared_ptr<Config::Tag>>(&node)) visit_tag(**tag);
-    if (const auto* all = std::get_if<std::shared_ptr<Config::TriggeredTags>>(&node))
-        std::for_each((*all)->tags.begin(), (*all)->tags.end(), visit_tag);
-    if (const auto* all = std::get_if<std::shared_ptr<Config::TagsWithSeparator>>(&node))
-        std::for_each((*all)->tags.begin(), (*all)->tags.end(), visit_tag);
-}
-
 std::string in_plain_words(std::string error) {
     const std::string keys = "Unimplemented keys: ";
     const size_t begin = error.find(keys);
@@ -85,31 +65,30 @@ GrammarSource to_grammar_source(const StructuredOutputConfig& config,
     // As they are: errors then tell places in the caller's text.
     if (const auto* schema = std::get_if<Config::JSONSchema>(&root))
         return {"json_schema",
-                prepare_json_schema(schema->value, limits, config.allow_additional_properties)};
+                prepare_json_schema(schema->value, limits, config.allow_additional_properties),
+                {schema->value}};
     if (const auto* lark = std::get_if<Config::Lark>(&root)) {
         check_lark_numbers(lark->value);
         return {"lark", lark->value};
     }
-    return {"lark", structural_tag_to_lark(root, special_tokens, limits,
-                                           config.allow_additional_properties)};
+    return structural_tag_to_lark(root, special_tokens, limits, config.allow_additional_properties);
 }
 
-std::string explain_refusal(const StructuredOutputConfig& config, const std::string& error) {
+std::string explain_refusal(const StructuredOutputConfig& config, const GrammarSource& source,
+                            const std::string& error) {
     const Node root = root_of(config);
     if (std::holds_alternative<Config::Lark>(root)) return "Lark grammar, line(column) " + error;
     // Places in our Lark say nothing to the caller.
     const std::string within = "failed to compile JSON schema: ";
     const size_t begin = error.find(within);
-    const bool is_schema =
-        begin != std::string::npos || std::holds_alternative<Config::JSONSchema>(root);
+    const bool is_schema = begin != std::string::npos || source.kind == "json_schema";
     const size_t place_end = error.rfind("at ", 0) == 0 ? error.find("): ") + 3 : 0;
     std::string reason =
         error.substr(begin == std::string::npos ? place_end : begin + within.size());
     reason.resize(std::min(reason.find("\n   1 |"), reason.size()));
     std::string places;
-    for_each_schema(root, [&](const std::string& schema) {
+    for (const std::string& schema : source.schemas)
         if (is_schema && places.empty()) places = refused_places(schema);
-    });
     return (is_schema ? "JSON schema: " : "grammar: ") + in_plain_words(reason) +
            (places.empty() ? "" : "; at " + places);
 }

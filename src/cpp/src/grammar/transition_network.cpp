@@ -71,29 +71,6 @@ void unite_finals(Network& network) {
     network.finals.push_back({common, {}});
 }
 
-/// The rules of the states that may be reached by a first transition: each the text up to there.
-std::vector<std::string> rules_from_the_left(const Network& network,
-                                             const Network::Transition& first, LarkWriter& lark) {
-    std::vector<std::string> names(network.num_states), bodies(network.num_states);
-    names[first.to] = lark.reserve_rule();
-    for (bool has_grown = true; has_grown;) {
-        has_grown = false;
-        for (const auto& each : network.transitions) {
-            if (names[each.from].empty() || !names[each.to].empty()) continue;
-            names[each.to] = lark.reserve_rule();
-            has_grown = true;
-        }
-    }
-    add_alternative(bodies[first.to], first.rule);
-    for (const auto& each : network.transitions)
-        if (!names[each.from].empty())
-            add_alternative(bodies[each.to], in_a_row(names[each.from],
-                                                      in_a_row(each.before.expression, each.rule)));
-    for (size_t i = 0; i < names.size(); ++i)
-        if (!names[i].empty()) lark.set_rule(names[i], bodies[i]);
-    return names;
-}
-
 }  // namespace
 
 RegularText NetworkWriter::joined(const RegularText& a, const RegularText& b) {
@@ -190,24 +167,7 @@ Network NetworkWriter::repeated(Network part, const Network& separator) {
                 part.transitions.push_back(
                     {end.state, joined(joined(end.after, between), joined(front, each.before)),
                      each.rule, each.to});
-    return from_the_left(part);
-}
-
-/// The same texts in rules that are recursive at their left: a list of n items would else end in n
-/// rules at once.
-Network NetworkWriter::from_the_left(const Network& network) {
-    Network result{network.num_states, {}, network.finals};
-    for (const auto& first : network.transitions) {
-        if (first.from != 0) continue;
-        const auto names = rules_from_the_left(network, first, m_lark);
-        std::vector<bool> is_done(network.num_states);
-        for (const auto& end : network.finals) {
-            if (names[end.state].empty() || is_done[end.state]) continue;
-            is_done[end.state] = true;
-            result.transitions.push_back({0, first.before, names[end.state], end.state});
-        }
-    }
-    return result;
+    return part;
 }
 
 Network NetworkWriter::apart(const Network& part) {
@@ -219,16 +179,19 @@ std::string NetworkWriter::name(const Network& network) {
         const std::string& expression = network.whole()->expression;
         return m_lark.add_terminal(expression.empty() ? "\"\"" : expression);
     }
+    // A rule is the text up to a state, so that it is recursive at its left: a list of n items
+    // would else end in n rules at once.
     std::vector<std::string> names(network.num_states), bodies(network.num_states);
-    for (std::string& each : names) each = m_lark.reserve_rule();
+    for (size_t i = 1; i < names.size(); ++i) names[i] = m_lark.reserve_rule();
     for (const auto& each : network.transitions)
-        add_alternative(bodies[each.from],
-                        in_a_row(in_a_row(each.before.expression, each.rule), names[each.to]));
-    for (const auto& each : network.finals)
-        add_alternative(bodies[each.state], each.after.expression);
-    for (size_t i = 0; i < names.size(); ++i)
+        add_alternative(bodies[each.to],
+                        in_a_row(names[each.from], in_a_row(each.before.expression, each.rule)));
+    for (size_t i = 1; i < names.size(); ++i)
         if (!bodies[i].empty()) m_lark.set_rule(names[i], bodies[i]);
-    return names[0];
+    std::string whole;
+    for (const auto& each : network.finals)
+        add_alternative(whole, in_a_row(names[each.state], each.after.expression));
+    return m_lark.add_rule(whole);
 }
 
 }  // namespace pagewheel

@@ -73,7 +73,6 @@ private:
     RegularText joined(const RegularText& a, const RegularText& b);
     RegularText starred(const RegularText& text);
     TransitionNetwork two(TransitionNetwork a, TransitionNetwork b);
-    TransitionNetwork from_the_left(const TransitionNetwork& network);
 
     LarkWriter& m_lark;
 };

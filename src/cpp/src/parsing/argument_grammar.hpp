@@ -42,21 +42,19 @@ inline GrammarNode tag_node(std::string begin, GrammarNode content, std::string 
 }
 
 /// One or more of the node, with the separator between them.
-inline GrammarNode list_node(GrammarNode node, std::string separator) {
-    return std::make_shared<StructuredOutputConfig::TagsWithSeparator>(
-        StructuredOutputConfig::TagsWithSeparator{
-            {{"", std::move(node), ""}}, std::move(separator), /*at_least_one=*/true});
+inline GrammarNode list_node(GrammarNode node, std::string separator, bool at_least_one = true,
+                             bool stop_after_first = false) {
+    using Tags = StructuredOutputConfig::TagsWithSeparator;
+    return std::make_shared<Tags>(
+        Tags{{{"", std::move(node), ""}}, std::move(separator), at_least_one, stop_after_first});
 }
 
 inline GrammarNode any_number_node(GrammarNode node) {
-    return std::make_shared<StructuredOutputConfig::TagsWithSeparator>(
-        StructuredOutputConfig::TagsWithSeparator{{{"", std::move(node), ""}}, {}});
+    return list_node(std::move(node), "", /*at_least_one=*/false);
 }
 
 inline GrammarNode optional_node(GrammarNode node) {
-    return std::make_shared<StructuredOutputConfig::TagsWithSeparator>(
-        StructuredOutputConfig::TagsWithSeparator{
-            {{"", std::move(node), ""}}, {}, false, /*stop_after_first=*/true});
+    return list_node(std::move(node), "", /*at_least_one=*/false, /*stop_after_first=*/true);
 }
 
 /// `whose` names the family and the function in errors. Throws InvalidArgument for a schema that

@@ -64,12 +64,10 @@ public:
 
 private:
     void append(char byte, std::string& json) {
-        if (!m_is_text) {
-            const bool is_first = m_value.empty();
-            const bool is_text = m_type == Type::TEXT || m_value.size() >= max_value ||
-                                 (m_type == Type::UNKNOWN && is_first && !may_begin_json(byte));
-            if (is_text) begin_text(json);
-        }
+        const bool is_first = m_value.empty();
+        if (!m_is_text && (m_type == Type::TEXT || m_value.size() >= max_value ||
+                           (m_type == Type::UNKNOWN && is_first && !may_begin_json(byte))))
+            begin_text(json);
         if (m_is_text)
             append_text_byte(json, byte);
         else
@@ -110,6 +108,7 @@ public:
         : m_format(format),
           m_types(types),
           m_tags({trimmed(format.key_open), closer}),
+          m_key_ends({format.text_key_end, format.json_key_end}),
           m_value_open({trimmed(format.value_open)}) {}
 
     ReadStep take(char byte, std::string& json) override {
@@ -149,17 +148,9 @@ private:
     }
 
     ReadStep take_key(char byte, std::string& json) {
-        m_key += byte;
-        if (m_key.size() > max_key) return ReadStep::REFUSED;
-        for (const std::string* end : {&m_format.text_key_end, &m_format.json_key_end}) {
-            const size_t size = end->size();
-            if (size == 0 || m_key.size() < size ||
-                m_key.compare(m_key.size() - size, size, *end) != 0)
-                continue;
-            m_key.erase(m_key.size() - size);
-            begin_value(end == &m_format.text_key_end, json);
-            return ReadStep::MORE;
-        }
+        const size_t end = m_key_ends.take(byte, m_key);
+        if (m_key.size() >= max_key) return ReadStep::REFUSED;
+        if (end != MarkerFinder::npos) begin_value(/*has_text_key_end=*/end == 0, json);
         return ReadStep::MORE;
     }
 
@@ -181,7 +172,9 @@ private:
     const ArgumentFormat& m_format;
     const ParameterTypes* m_types;
     Place m_place = Place::TAGS;
-    LiteralMatcher m_tags, m_value_open;
+    LiteralMatcher m_tags;
+    MarkerFinder m_key_ends;
+    LiteralMatcher m_value_open;
     std::string m_key;
     std::optional<TaggedValue> m_value;
     bool m_is_first = true;

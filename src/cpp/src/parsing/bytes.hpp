@@ -42,34 +42,6 @@ enum class ReadStep {
     REFUSED,    ///< The byte was not taken: the text ended before it, or is none.
 };
 
-/// Matches one of a few texts, of which none may begin with another one.
-class LiteralMatcher {
-public:
-    explicit LiteralMatcher(std::vector<std::string> literals) : m_literals(std::move(literals)) {}
-
-    ReadStep take(char byte) {
-        m_text += byte;
-        ReadStep step = ReadStep::REFUSED;
-        for (size_t i = 0; i < m_literals.size(); ++i) {
-            if (m_literals[i].compare(0, m_text.size(), m_text) != 0) continue;
-            m_match = i;
-            step = m_literals[i].size() == m_text.size() ? ReadStep::DONE : ReadStep::MORE;
-            break;
-        }
-        if (step != ReadStep::MORE) m_text.clear();
-        return step;
-    }
-    /// Which of the texts was matched latest.
-    size_t match() const { return m_match; }
-    /// A text has begun.
-    bool is_within() const { return !m_text.empty(); }
-
-private:
-    std::vector<std::string> m_literals;
-    std::string m_text;
-    size_t m_match = 0;
-};
-
 /// Finds the first of some markers in a text that comes byte by byte.
 class MarkerFinder {
 public:
@@ -94,6 +66,8 @@ public:
         }
         return npos;
     }
+    /// What may become a marker has begun.
+    bool is_within() const { return !m_held.empty(); }
     /// What is held back, when no more follows.
     std::string flush() { return std::exchange(m_held, {}); }
     /// How many bytes at the beginning of `text` begin no marker, if nothing is held back.
@@ -117,6 +91,27 @@ private:
     std::vector<std::string> m_markers;
     bool m_begins[256] = {};
     std::string m_held;
+};
+
+/// Matches one of a few texts, of which none may begin with another one.
+class LiteralMatcher {
+public:
+    explicit LiteralMatcher(std::vector<std::string> literals) : m_finder(std::move(literals)) {}
+
+    ReadStep take(char byte) {
+        std::string passed;
+        m_match = m_finder.take(byte, passed);
+        if (m_match != MarkerFinder::npos) return ReadStep::DONE;
+        return passed.empty() ? ReadStep::MORE : ReadStep::REFUSED;
+    }
+    /// Which of the texts was matched with the latest byte.
+    size_t match() const { return m_match; }
+    /// A text has begun.
+    bool is_within() const { return m_finder.is_within(); }
+
+private:
+    MarkerFinder m_finder;
+    size_t m_match = MarkerFinder::npos;
 };
 
 }  // namespace pagewheel

@@ -30,8 +30,7 @@ public:
         const size_t depth = m_scanner.depth();
         std::string json;
         const Step step = m_scanner.take(byte, json);
-        const bool is_good = step != Step::REFUSED && take_scanned(byte, json, depth, out);
-        if (is_good) return step;
+        if (step != Step::REFUSED && take_scanned(byte, json, depth, out)) return step;
         cut(out);
         return Step::REFUSED;
     }
@@ -41,7 +40,7 @@ public:
     }
 
 private:
-    enum class Part { NONE, KEY, NAME, ID, ARGUMENTS, OTHER };
+    enum class Part { KEY, NAME, ID, ARGUMENTS, OTHER };
 
     /// `json` is the byte as it goes on, and `depth` that of the place before it.
     bool take_scanned(char byte, const std::string& json, size_t depth, Events& out) {
@@ -59,37 +58,21 @@ private:
     }
 
     bool begin_part(char byte, Events& out) {
-        if (m_scanner.mark() == Mark::BEGINS_KEY) {
-            m_part = Part::KEY;
-            return true;
+        m_part = m_scanner.mark() == Mark::BEGINS_KEY ? Part::KEY : m_next;
+        if (m_part == Part::NAME) {
+            if (byte != '{' || !m_next_may_be_object) return byte == '"' && m_name.empty();
+            ++m_base;
+            m_part = Part::OTHER;
+        } else if (m_part == Part::ARGUMENTS) {
+            if (m_has_arguments) return false;
+            m_has_arguments = byte == '{';
+            if (byte == 'n') m_part = Part::OTHER;  // null
+            if (m_has_arguments && !m_name.empty()) begin(out);
+            return m_has_arguments || byte == 'n';
+        } else if (m_part == Part::ID && byte != '"') {
+            m_part = Part::OTHER;
         }
-        m_part = m_next;
-        switch (m_part) {
-            case Part::NAME:
-                if (byte == '{' && m_next_may_be_object) {
-                    ++m_base;
-                    m_part = Part::NONE;
-                    return true;
-                }
-                return byte == '"' && m_name.empty();
-            case Part::ARGUMENTS:
-                if (m_has_arguments) return false;
-                if (byte == 'n') {  // null
-                    m_part = Part::OTHER;
-                    return true;
-                }
-                m_has_arguments = byte == '{';
-                if (m_has_arguments && !m_name.empty()) begin(out);
-                return m_has_arguments;
-            case Part::ID:
-                if (byte != '"') m_part = Part::OTHER;
-                return true;
-            case Part::NONE:
-            case Part::KEY:
-            case Part::OTHER:
-                return true;
-        }
-        return false;
+        return true;
     }
 
     bool end_key() {
@@ -108,7 +91,7 @@ private:
         if (m_part == Part::NAME) m_name = unquoted(std::exchange(m_text, {}));
         if (m_part == Part::ID) m_id = unquoted(std::exchange(m_text, {}));
         if (m_part == Part::ARGUMENTS) m_arguments_are_whole = true;
-        m_part = Part::NONE;
+        m_part = Part::OTHER;
     }
 
     /// Ends the outermost object.
@@ -139,7 +122,7 @@ private:
     const bool m_is_strict;
     ValueReader m_scanner;
     size_t m_base = 1;          // depth of the object with the name
-    Part m_part = Part::NONE;   // that is read
+    Part m_part = Part::OTHER;  // that is read
     Part m_next = Part::OTHER;  // what the latest key is of
     bool m_next_may_be_object = false;
     std::string m_text;   // of a key, name or id, with its quotes
@@ -403,12 +386,7 @@ private:
     }
 
     Step take_arguments(char byte, Events& out) {
-        if (!in_call()) {
-            if (is_space(byte)) return Step::MORE;
-            if (byte != '{') return Step::REFUSED;
-            begin_call(m_name, m_id, out);
-        }
-        const Step step = take_argument(byte, out);
+        const Step step = take_object(byte, m_name, m_id, out);
         if (step != Step::DONE) return step;
         if (m_is_tagged || m_end.empty()) return after_call();
         m_place = Place::END;
@@ -445,7 +423,7 @@ public:
     explicit HarmonyMessage(std::string header) : m_header(std::move(header)) {}
 
     Step take(char byte, Events& out) override {
-        if (m_arguments) return take_body(byte, out);
+        if (m_arguments) return take_object(byte, m_name, "", out);
         m_header += byte;
         if (byte == '\n' || m_header.size() > max_name) return Step::REFUSED;
         const std::string end = "<|message|>";
@@ -467,15 +445,6 @@ private:
         m_name = m_header.substr(begin, m_header.find_first_of(" <", begin) - begin);
         if (m_name.rfind(functions, 0) == 0) m_name.erase(0, functions.size());
         return Step::MORE;
-    }
-
-    Step take_body(char byte, Events& out) {
-        if (!in_call()) {
-            if (is_space(byte)) return Step::MORE;
-            if (byte != '{' || m_name.empty()) return Step::REFUSED;
-            begin_call(m_name, "", out);
-        }
-        return take_argument(byte, out);
     }
 
     std::string m_header, m_name;
@@ -525,6 +494,16 @@ std::unique_ptr<CallReader> reader_of(const CallFormat& format, const ToolTypes&
 }
 
 }  // namespace
+
+CallReader::Step CallReader::take_object(char byte, const std::string& name, const std::string& id,
+                                         Events& out) {
+    if (!in_call()) {
+        if (is_space(byte)) return Step::MORE;
+        if (byte != '{' || name.empty()) return Step::REFUSED;
+        begin_call(name, id, out);
+    }
+    return take_argument(byte, out);
+}
 
 CallReader::Step CallReader::take_argument(char byte, Events& out) {
     std::string json;

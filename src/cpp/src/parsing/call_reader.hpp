@@ -36,6 +36,9 @@ protected:
     }
     /// Gives m_arguments the byte. The call ends with them.
     Step take_argument(char byte, Events& out);
+    /// Gives m_arguments, which are an object behind white space, the byte. The call begins with
+    /// its bracket, if it has a name.
+    Step take_object(char byte, const std::string& name, const std::string& id, Events& out);
 
     std::unique_ptr<ArgumentReader> m_arguments;
 

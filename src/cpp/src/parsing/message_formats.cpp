@@ -12,15 +12,27 @@ const ReasoningTags think{{"<think>"}, {"</think>"}};
 constexpr const char* python_call_in_list =
     R"(\[[ \n\t\r]*[A-Za-z_\u{80}-\u{10ffff}][^ (\[\])]* ?\()";
 
-/// {"name": "f", "arguments": {...}}
-CallFormat json_object(std::string marker, const std::string& key = "arguments") {
-    CallFormat calls;
-    calls.marker = std::move(marker);
-    calls.before_name = "{\"name\": \"";
-    calls.after_name = "\", \"" + key + "\": ";
-    calls.after_arguments = "}";
-    calls.is_object = true;
-    return calls;
+// A call format has its literals in the order in which they are written: marker, open, before the
+// name, after it, arguments, after them, separator, close.
+
+const ArgumentFormat as_json{}, as_python{ArgumentFormat::Kind::PYTHON};
+
+ArgumentFormat quoted(std::string quote) {
+    return {ArgumentFormat::Kind::QUOTED, std::move(quote)};
+}
+
+/// Around keys: open, end, end before a value that is no text. Around values: open, close.
+ArgumentFormat tagged(std::string key_open, std::string key_end, std::string json_key_end,
+                      std::string value_open, std::string value_close, bool trims_lines = false) {
+    return {ArgumentFormat::Kind::TAGGED, {},
+            std::move(key_open),          std::move(key_end),
+            std::move(json_key_end),      std::move(value_open),
+            std::move(value_close),       trims_lines};
+}
+
+/// <parameter=a>value</parameter> for each argument.
+ArgumentFormat xml(bool trims_lines) {
+    return tagged("<parameter=", ">", "", "", "</parameter>", trims_lines);
 }
 
 CallFormat one(CallFormat call) {
@@ -28,156 +40,57 @@ CallFormat one(CallFormat call) {
     return call;
 }
 
-/// Calls, or sections of one call, each on lines of its own.
-CallFormat json_lines(std::string marker, const std::string& closer) {
-    CallFormat calls = json_object(std::move(marker));
-    calls.open = calls.separator = "\n";
-    calls.close = "\n" + closer;
-    return calls;
-}
-
-CallFormat json_list(std::string marker, const std::string& closer = {}) {
-    CallFormat calls = json_object(std::move(marker));
-    calls.open = "[";
-    calls.separator = ", ";
-    calls.close = "]" + closer;
-    return calls;
-}
-
-/// f(a=1, b='x')
-CallFormat python(std::string marker, std::string open, std::string separator, std::string close) {
-    CallFormat calls;
-    calls.marker = std::move(marker);
-    calls.open = std::move(open);
-    calls.after_name = "(";
-    calls.arguments.kind = ArgumentFormat::Kind::PYTHON;
-    calls.after_arguments = ")";
-    calls.separator = std::move(separator);
-    calls.close = std::move(close);
-    return calls;
-}
-
-/// call:f{a:1,b:QxQ}
-CallFormat quoted(std::string marker, std::string quote, std::string closer) {
-    CallFormat call;
-    call.marker = std::move(marker);
-    call.before_name = "call:";
-    call.arguments.kind = ArgumentFormat::Kind::QUOTED;
-    call.arguments.quote = std::move(quote);
-    call.after_arguments = std::move(closer);
-    call.has_one_call = call.may_repeat = true;
-    return call;
-}
-
-/// <function=f>, then <parameter=a>value</parameter> for each argument.
-CallFormat xml(std::string marker, std::string before_name, const std::string& closer,
-               bool trims_lines) {
-    CallFormat call;
-    call.marker = std::move(marker);
-    call.before_name = std::move(before_name);
-    call.after_name = ">\n";
-    call.arguments.kind = ArgumentFormat::Kind::TAGGED;
-    call.arguments.key_open = "<parameter=";
-    call.arguments.text_key_end = ">";
-    call.arguments.value_close = "</parameter>";
-    call.arguments.trims_lines = trims_lines;
-    call.after_arguments = "</function>\n";
-    call.close = closer;
-    call.separator = "\n";
-    call.has_one_call = call.may_repeat = true;
-    return call;
-}
-
-CallFormat glm_call() {
-    CallFormat call;
-    call.marker = "<tool_call>";
-    call.after_name = "\n";
-    call.arguments.kind = ArgumentFormat::Kind::TAGGED;
-    call.arguments.key_open = "<arg_key>";
-    call.arguments.text_key_end = "</arg_key>";
-    call.arguments.value_open = "\n<arg_value>";
-    call.arguments.value_close = "</arg_value>";
-    call.after_arguments = "</tool_call>";
-    call.separator = "\n";
-    call.has_one_call = call.may_repeat = true;
-    return call;
-}
-
-CallFormat deepseek_v31() {
-    CallFormat calls;
-    calls.marker = "<｜tool▁calls▁begin｜>";
-    calls.before_name = "<｜tool▁call▁begin｜>";
-    calls.after_name = "<｜tool▁sep｜>";
-    calls.after_arguments = "<｜tool▁call▁end｜>";
-    calls.close = "<｜tool▁calls▁end｜>";
-    return calls;
-}
-
-CallFormat deepseek_v3() {
-    CallFormat calls = deepseek_v31();
-    calls.before_name += "function<｜tool▁sep｜>";
-    calls.after_name = "\n```json\n";
-    calls.after_arguments = "\n```<｜tool▁call▁end｜>";
-    calls.separator = "\n";
-    return calls;
-}
-
-CallFormat deepseek_v32() {
-    CallFormat calls;
-    calls.marker = "<｜DSML｜function_calls>";
-    calls.open = "\n";
-    calls.before_name = "<｜DSML｜invoke name=\"";
-    calls.after_name = "\">\n";
-    calls.arguments.kind = ArgumentFormat::Kind::TAGGED;
-    calls.arguments.key_open = "<｜DSML｜parameter name=\"";
-    calls.arguments.text_key_end = "\" string=\"true\">";
-    calls.arguments.json_key_end = "\" string=\"false\">";
-    calls.arguments.value_close = "</｜DSML｜parameter>";
-    calls.after_arguments = "</｜DSML｜invoke>\n";
-    calls.close = "</｜DSML｜function_calls>";
-    return calls;
-}
-
-CallFormat mistral_named() {
-    CallFormat call;
-    call.marker = "[TOOL_CALLS]";
-    call.after_name = "[ARGS]";
-    call.before_id = "[CALL_ID]";
-    call.may_omit_after_name = true;
-    call.has_one_call = call.may_repeat = true;
-    return call;
-}
-
-CallFormat mistral_spaced_list() {
-    CallFormat calls = json_list("[TOOL_CALLS]");
-    calls.open = " [";
-    return calls;
-}
-
 CallFormat repeated(CallFormat call) {
     call.has_one_call = call.may_repeat = true;
     return call;
 }
 
-CallFormat separated(CallFormat calls, std::string separator) {
-    calls.separator = std::move(separator);
+/// {"name": "f", "arguments": {...}}
+CallFormat json_object(const std::string& marker, const std::string& open = {},
+                       const std::string& separator = {}, const std::string& close = {},
+                       const std::string& key = "arguments") {
+    CallFormat calls{
+        marker, open, "{\"name\": \"", "\", \"" + key + "\": ", as_json, "}", separator, close};
+    calls.is_object = true;
     return calls;
+}
+
+/// Calls, or sections of one call, each on lines of its own.
+CallFormat json_lines(const std::string& marker, const std::string& closer) {
+    return json_object(marker, "\n", "\n", "\n" + closer);
+}
+
+CallFormat json_list(const std::string& marker, const std::string& closer = {},
+                     const std::string& open = "[") {
+    return json_object(marker, open, ", ", "]" + closer);
+}
+
+/// f(a=1, b='x')
+CallFormat python_calls(const std::string& marker, const std::string& open,
+                        const std::string& separator, const std::string& close) {
+    return {marker, open, "", "(", as_python, ")", separator, close};
+}
+
+/// <function=f>, then the arguments.
+CallFormat xml_call(const std::string& marker, const std::string& before_name,
+                    const std::string& closer, bool trims_lines) {
+    return repeated(
+        {marker, "", before_name, ">\n", xml(trims_lines), "</function>\n", "\n", closer});
+}
+
+/// f[ARGS]{...}, where an id may stand behind the name, and [ARGS] may be missing.
+CallFormat mistral_named() {
+    CallFormat call = repeated({"[TOOL_CALLS]", "", "", "[ARGS]"});
+    call.before_id = "[CALL_ID]";
+    call.may_omit_after_name = true;
+    return call;
 }
 
 /// The word alone may be in a text about Python.
 CallFormat functools() {
-    CallFormat calls = json_list("functools");
+    CallFormat calls = json_list("functools", "", "");
     calls.trigger = "functools[";
-    calls.open = "";
     return calls;
-}
-
-CallFormat harmony_call(std::string before_name, std::string after_name) {
-    CallFormat call;
-    call.has_one_call = true;
-    call.before_name = std::move(before_name);
-    call.after_name = std::move(after_name);
-    return call;
 }
 
 constexpr bool with_special_tokens = true;
@@ -189,8 +102,8 @@ std::vector<MessageFormat> make_message_formats() {
          "gpt-oss",
          {{"<|channel|>", "<|message|>"}},
          ReasoningTags{{}, {"<|end|>", "<|return|>", "<|call|>"}},
-         {harmony_call(" to=functions.", "<|channel|>commentary <|constrain|>json<|message|>"),
-          harmony_call("<|channel|>commentary to=functions.", " <|constrain|>json<|message|>")},
+         {one({"", "", " to=functions.", "<|channel|>commentary <|constrain|>json<|message|>"}),
+          one({"", "", "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>"})},
          {"<|end|>", "<|return|>", "<|call|>"},
          with_special_tokens,
          {},
@@ -199,56 +112,65 @@ std::vector<MessageFormat> make_message_formats() {
          "DeepSeek V3.2",
          {{"｜DSML｜", "function_calls"}},
          think,
-         {deepseek_v32()},
+         {{"<｜DSML｜function_calls>", "\n", "<｜DSML｜invoke name=\"", "\">\n",
+           tagged("<｜DSML｜parameter name=\"", "\" string=\"true\">", "\" string=\"false\">", "",
+                  "</｜DSML｜parameter>"),
+           "</｜DSML｜invoke>\n", "", "</｜DSML｜function_calls>"}},
          {"<｜end▁of▁sentence｜>"},
          with_special_tokens},
         {"deepseek",
          "DeepSeek V3, V3.1 and R1",
          {{"<｜tool▁calls▁begin｜>"}},
          think,
-         {deepseek_v31(), deepseek_v3()},
+         {{"<｜tool▁calls▁begin｜>", "", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", as_json,
+           "<｜tool▁call▁end｜>", "", "<｜tool▁calls▁end｜>"},
+          {"<｜tool▁calls▁begin｜>", "", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+           "\n```json\n", as_json, "\n```<｜tool▁call▁end｜>", "\n", "<｜tool▁calls▁end｜>"}},
          {"<｜end▁of▁sentence｜>"},
          with_special_tokens},
         {"mistral",
          "Mistral, Ministral, Magistral and Devstral",
          {{"[TOOL_CALLS]"}},
          ReasoningTags{{"[THINK]"}, {"[/THINK]"}},
-         {mistral_named(), json_list("[TOOL_CALLS]"), mistral_spaced_list()},
+         {mistral_named(), json_list("[TOOL_CALLS]"), json_list("[TOOL_CALLS]", "", " [")},
          {"</s>"},
          with_special_tokens},
         {"functiongemma",
          "FunctionGemma",
          {{"<start_function_call>"}},
          {},
-         {quoted("<start_function_call>", "<escape>", "<end_function_call>")},
+         {repeated({"<start_function_call>", "", "call:", "", quoted("<escape>"),
+                    "<end_function_call>"})},
          {"<start_function_response>", "<end_of_turn>", "<eos>"},
          with_special_tokens},
         {"gemma4",
          "Gemma 4",
          {{"<|tool_call>"}},
          ReasoningTags{{"<|channel>thought\n"}, {"<channel|>"}},
-         {quoted("<|tool_call>", "<|\"|>", "<tool_call|>")},
+         {repeated({"<|tool_call>", "", "call:", "", quoted("<|\"|>"), "<tool_call|>"})},
          {"<|tool_response>", "<turn|>", "<eos>"},
          with_special_tokens},
         {"seed",
          "Seed-OSS",
          {{"<seed:tool_call>"}},
          ReasoningTags{{"<seed:think>"}, {"</seed:think>"}},
-         {xml("<seed:tool_call>", "\n<function=", "</seed:tool_call>", false)},
+         {xml_call("<seed:tool_call>", "\n<function=", "</seed:tool_call>", false)},
          {"<seed:eos>"}},
         {"qwen3_coder",
          "Qwen3-Coder, Qwen3.5 and Step 3.5",
          {{"<function=", "<parameter="}},
          think,
          // The first tag may be missing.
-         {xml("<tool_call>", "\n<function=", "</tool_call>", true),
-          xml("<function=", "", "</tool_call>", true)},
+         {xml_call("<tool_call>", "\n<function=", "</tool_call>", true),
+          xml_call("<function=", "", "</tool_call>", true)},
          {"<|im_end|>", "<|endoftext|>"}},
         {"glm",
          "GLM 4.5 and newer, Ling 3",
          {{"<arg_key>", "<tool_call>"}},
          think,
-         {glm_call()},
+         {repeated({"<tool_call>", "", "", "\n",
+                    tagged("<arg_key>", "</arg_key>", "", "\n<arg_value>", "</arg_value>"),
+                    "</tool_call>", "\n"})},
          {"<|observation|>", "<|user|>", "<|endoftext|>", "<|role_end|>"}},
         {"gigachat",
          "GigaChat 3",
@@ -294,7 +216,8 @@ std::vector<MessageFormat> make_message_formats() {
          "Llama 4",
          {{"<|header_start|>"}, {"<|python_start|>"}},
          {},
-         {python("", "[", ", ", "]"), python("<|python_start|>", "[", ",", "]<|python_end|>")},
+         {python_calls("", "[", ", ", "]"),
+          python_calls("<|python_start|>", "[", ",", "]<|python_end|>")},
          {"<|python_start|>", "<|python_end|>", "<|eot|>", "<|eom|>"},
          !with_special_tokens,
          python_call_in_list},
@@ -302,8 +225,8 @@ std::vector<MessageFormat> make_message_formats() {
          "Llama 3.1, 3.2 and 3.3",
          {{"<|python_tag|>"}, {"<|start_header_id|>", "\"parameters\""}},
          {},
-         {separated(json_object("", "parameters"), "; "),
-          separated(json_object("<|python_tag|>", "parameters"), ";")},
+         {json_object("", "", "; ", "", "parameters"),
+          json_object("<|python_tag|>", "", ";", "", "parameters")},
          {"<|python_tag|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
          !with_special_tokens,
          R"(\{[ \n\t\r]*"(name|function|parameters|arguments|id|type|[^"]*\\u))"},
@@ -311,7 +234,7 @@ std::vector<MessageFormat> make_message_formats() {
          "Llama 3.2",
          {{"<|start_header_id|>", "func_name1(params_name1"}},
          {},
-         {python("", "[", ", ", "]")},
+         {python_calls("", "[", ", ", "]")},
          {"<|python_tag|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
          !with_special_tokens,
          python_call_in_list},
@@ -319,7 +242,7 @@ std::vector<MessageFormat> make_message_formats() {
          "Gemma 2 and 3",
          {{"<start_of_turn>"}},
          {},
-         {python("```tool_code\n", "", "\n", "\n```")},
+         {python_calls("```tool_code\n", "", "\n", "\n```")},
          {"<end_of_turn>", "<eos>"}},
         {"think",
          "models that reason between <think> and </think>, without tools",

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/check.hpp"
-#include "grammar/schema_numbers.hpp"
+#include "grammar/json_schema.hpp"
 #include "model/json_file.hpp"
 #include "pagewheel/errors.hpp"
 #include "parsing/argument_grammar.hpp"

@@ -1,4 +1,4 @@
-#include "parsing/value_reader.hpp"
+#include "parsing/argument_reader.hpp"
 
 #include <algorithm>
 #include <map>
