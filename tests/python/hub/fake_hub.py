@@ -42,6 +42,7 @@ class FakeHub:
     statuses: list[int] = field(default_factory=list)  # of the next requests for content
     breaks_off_after: int = 0  # bytes, once
     pages: dict[str, bytes] = field(default_factory=dict)  # other files, by path
+    held: threading.Event | None = None  # content comes when it is set
     endless: str = ""  # end of the path for which a body does not end
 
     def commit(self, repository: str) -> str:
@@ -127,6 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _content(self, repository: str, name: str) -> None:
         hub = self.hub
+        if hub.held is not None:
+            hub.held.wait(60)
         if hub.statuses:
             return self._answer(hub.statuses.pop(0), b"{}", {"Retry-After": "0"})
         data = self._given(name, hub.repositories[repository][name])

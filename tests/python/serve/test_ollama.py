@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -233,6 +234,20 @@ def test_an_admin_pulls_serves_and_deletes_a_model(pulling: Served) -> None:
     assert {each.model for each in client.list().models} == {"tiny"}
     with pytest.raises(ollama.ResponseError, match="does not exist"):
         client.chat("o/tiny", HELLO)
+
+
+def test_the_end_of_a_server_does_not_wait_for_a_pull(tiny_folder: Path, hub: FakeHub) -> None:
+    hub.repositories["o/slow"] = {"model.gguf": b"GGUF" + bytes(1 << 20)}
+    hub.held = threading.Event()
+    settings = tiny_settings(tiny_folder, keys=tuple(KEYS), key_limits=KEYS, pulled_bytes=1 << 30)
+    headers, body = {"authorization": "Bearer admin-key"}, {"model": "o/slow"}
+    with serving(settings) as served:
+        with served.http.stream("POST", "/api/pull", json=body, headers=headers) as answer:
+            assert "to fetch" in next(answer.iter_lines())
+        again = served.post("/api/pull", body, headers=headers)
+        assert again.status_code == 429  # the first one goes on without its client
+    assert not hub.held.is_set()
+    hub.held.set()
 
 
 def test_a_model_in_use_is_not_deleted(pulling: Served) -> None:

@@ -46,6 +46,7 @@ from pagewheel.serve.settings import Limits
 
 _log = logging.getLogger("pagewheel.serve")
 _UNLIMITED = 2**64 - 1
+_MOST_CUTS = 8  # of a conversation, each by what is estimated to be too much
 _ANSWER_SHARE = 4  # of the context, which a conversation that is cut leaves for the answer
 
 
@@ -142,7 +143,9 @@ def _fitted(context: Context, engine: Engine, conversation: Conversation) -> tup
         if len(tokens) > room:
             context.headers_beside["x-context-overflow"] = "evicted"
         return text, tokens
-    while len(tokens) > room:
+    for _ in range(_MOST_CUTS):
+        if len(tokens) <= room:
+            break
         sizes = [len(engine.encode(each["content"], False)) for each in conversation.messages]
         of_template = max(0, len(tokens) - sum(sizes)) // len(sizes)  # around each message
         messages = without_oldest_turns(
@@ -223,32 +226,9 @@ def encode_prompt(
     return last_tokens(engine.encode(text, add_special_tokens), most_tokens, engine)
 
 
-# The tokens before a text, before what comes after the answer, and before the answer itself: of
-# Qwen and CodeGemma, of StarCoder and Granite, of the first SantaCoder, of DeepSeek.
-_INFILL = (
-    (b"<|fim_prefix|>", b"<|fim_suffix|>", b"<|fim_middle|>"),
-    (b"<fim_prefix>", b"<fim_suffix>", b"<fim_middle>"),
-    (b"<fim-prefix>", b"<fim-suffix>", b"<fim-middle>"),
-    (
-        "<\uff5cfim\u2581begin\uff5c>".encode(),
-        "<\uff5cfim\u2581hole\uff5c>".encode(),
-        "<\uff5cfim\u2581end\uff5c>".encode(),
-    ),
-)
-
-
-def infill_tokens(engine: Engine) -> tuple[int, int, int] | None:
-    """The model's tokens for infilling, if it has any. Not for the loop: it reads all tokens."""
-    ids = {token: number for number, token in engine.token_bytes.items()}
-    for first, second, last in _INFILL:
-        if first in ids and second in ids and last in ids:
-            return ids[first], ids[second], ids[last]
-    return None
-
-
 def infill_prompt(engine: Engine, begin: str, end: str) -> Prompt:
     """What lets a model write between two texts. Raises ApiError where the model cannot."""
-    marks = infill_tokens(engine)
+    marks = engine.infill_tokens
     if marks is None:
         raise bad_field("suffix", "the model has no tokens for infilling", "unsupported_value")
     first, second = (encode_prompt(engine, text, False) for text in (begin, end))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from pagewheel import __version__
 from pagewheel.errors import FetchError, InvalidArgumentError, ModelNotFoundError
 from pagewheel.hub import HubName, parse_name, pull as pull_model
 from pagewheel.pulled_models import find_pulled, pulled_models, remove_pulled
-from pagewheel.serve.api.generating import infill_tokens
 from pagewheel.serve.api.ollama import NDJSON, model_name
 from pagewheel.serve.api.service import Context
 from pagewheel.serve.errors import too_many
@@ -22,6 +24,7 @@ from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.registry import ServedModel
 
+T = TypeVar("T")
 _HUBS = ("hf.co/", "huggingface.co/", "hub:")
 _NEVER = datetime(9999, 12, 31, tzinfo=timezone.utc)
 
@@ -83,7 +86,7 @@ def _shown(model: ServedModel, engine: Engine) -> dict[str, Any]:
     described, info = _described(model), engine.info
     can = ["completion", "tools"]
     can += ["thinking"] if "<think>" in engine.chat_template else []
-    can += ["insert"] if infill_tokens(engine) is not None else []
+    can += ["insert"] if engine.infill_tokens is not None else []
     family = described["details"]["family"]
     facts = {
         "context_length": engine.max_model_len,
@@ -109,7 +112,10 @@ async def embed(context: Context) -> None:
 
 
 async def pull(context: Context) -> None:
-    """Fetches a model of the hub, and serves it then. It goes on when the client leaves."""
+    """Fetches a model of the hub, and serves it then.
+
+    It goes on when the client leaves, until the server ends.
+    """
     fields = Fields(await context.read_body())
     name, stream = _read_name(fields), fields.take("stream", bool, True)
     fields.take_one_of("insecure", (None, False))
@@ -124,13 +130,14 @@ async def pull(context: Context) -> None:
     said: asyncio.Queue[str | None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
-    def tell(text: str | None) -> None:
-        loop.call_soon_threadsafe(said.put_nowait, text)
+    def tell(text: str) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(said.put_nowait, text)
 
     async def work() -> None:
         async with context.service.pulling:
             try:
-                path = await asyncio.to_thread(_fetch, name, limit, tell)
+                path = await _in_daemon_thread(lambda: _fetch(name, limit, tell))
                 context.service.registry.add(name, path)
             finally:
                 said.put_nowait(None)
@@ -139,6 +146,32 @@ async def pull(context: Context) -> None:
     context.service.tasks.add(task)
     task.add_done_callback(context.service.tasks.discard)
     await context.while_connected(_tell_progress(context, said, task, stream))
+
+
+async def _in_daemon_thread(work: Callable[[], T]) -> T:
+    """The end of the process does not wait for it: what it fetches may take hours."""
+    loop = asyncio.get_running_loop()
+    end: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if end.cancelled():
+            return
+        if error is not None:
+            end.set_exception(error)
+        else:
+            end.set_result(cast("T", result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="pagewheel-pull", daemon=True).start()
+    return await end
 
 
 async def _tell_progress(
@@ -169,7 +202,7 @@ async def _failure(task: asyncio.Task[None]) -> ApiError | None:
     return None
 
 
-def _fetch(name: str, limit: int, tell: Any) -> Path:
+def _fetch(name: str, limit: int, tell: Callable[[str], None]) -> Path:
     used = sum(each.num_bytes for each in pulled_models() if each.name != name)
     return pull_model(name, progress=tell, most_bytes=max(0, limit - used)).path
 

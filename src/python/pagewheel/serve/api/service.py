@@ -89,8 +89,8 @@ class Service(HttpService):
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
-            if self.tasks:
-                await asyncio.wait(self.tasks)
+            for task in self.tasks:
+                task.cancel()
             await self.registry.close()
             if self.tracing is not None:
                 await asyncio.to_thread(self.tracing.close)

@@ -41,6 +41,20 @@ _MOST_REFUSED = 256
 _LARGE_WORDS = 16 << 10  # characters of words, each of which is tokenized by itself
 
 
+# The tokens before a text, before what comes after the answer, and before the answer itself: of
+# Qwen and CodeGemma, of StarCoder and Granite, of the first SantaCoder, of DeepSeek.
+_INFILL = (
+    (b"<|fim_prefix|>", b"<|fim_suffix|>", b"<|fim_middle|>"),
+    (b"<fim_prefix>", b"<fim_suffix>", b"<fim_middle>"),
+    (b"<fim-prefix>", b"<fim-suffix>", b"<fim-middle>"),
+    (
+        "<\uff5cfim\u2581begin\uff5c>".encode(),
+        "<\uff5cfim\u2581hole\uff5c>".encode(),
+        "<\uff5cfim\u2581end\uff5c>".encode(),
+    ),
+)
+
+
 class EngineFailedError(RuntimeError):
     """The engine has failed as a whole: every request of it has, and it takes no more."""
 
@@ -173,6 +187,15 @@ class Engine:
         if "token_bytes" not in self.__dict__:
             await self.in_thread(lambda: self.token_bytes)
         return self.token_bytes
+
+    @cached_property
+    def infill_tokens(self) -> tuple[int, int, int] | None:
+        """The model's tokens for infilling, if it has any. Use in_thread()."""
+        ids = {token: number for number, token in self.token_bytes.items()}
+        for first, second, last in _INFILL:
+            if first in ids and second in ids and last in ids:
+                return ids[first], ids[second], ids[last]
+        return None
 
     @cached_property
     def most_characters(self) -> int | None:
