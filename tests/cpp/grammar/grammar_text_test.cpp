@@ -74,6 +74,14 @@ TEST(Ebnf, ParenthesesAreOnlySoDeep) {
               std::string::npos);
 }
 
+TEST(Ebnf, TheNumberOfPartsIsBounded) {
+    GrammarLimits small;
+    small.ebnf_parts = 10;
+    EXPECT_NE(refusal([&] { parse_ebnf("root ::= \"abcdefghijkl\"", small); })
+                  .find("more than 10 characters, classes and rules"),
+              std::string::npos);
+}
+
 std::string in_parentheses(size_t depth, size_t stars) {
     std::string text(depth, '(');
     text += "\"a\"";

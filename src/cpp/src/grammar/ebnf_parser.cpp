@@ -266,7 +266,9 @@ private:
     }
 
     /// Trees are walked and destroyed recursively, so none may be deep.
-    void add_part(EbnfExpression& whole, EbnfExpression part) const {
+    void add_part(EbnfExpression& whole, EbnfExpression part) {
+        if (++m_num_parts > m_limits.ebnf_parts)
+            fail(concat("more than ", m_limits.ebnf_parts, " characters, classes and rules"));
         whole.depth = std::max(whole.depth, part.depth + 1);
         if (whole.depth > m_limits.ebnf_depth)
             fail(concat("parentheses and repetitions that are together more than ",
@@ -290,7 +292,7 @@ private:
     const GrammarLimits& m_limits;
     std::vector<size_t> m_lines{0};  // where they begin
     size_t m_at = 0;
-    size_t m_depth = 0;
+    size_t m_depth = 0, m_num_parts = 0;
     bool m_has_alternatives = false;  // a `|` was before what is read: it may be empty
 };
 

@@ -13,7 +13,8 @@ struct GrammarLimits {
     size_t nesting = 64;            ///< of Concat, Union, Tag... in each other
     size_t ebnf_nesting = 200;      ///< of parentheses in EBNF
     size_t ebnf_depth = 700;  ///< of a rule: parentheses, alternatives, sequences and repetitions
-    size_t repetitions = 100'000;  ///< the bound of {m,n} in EBNF
+    size_t ebnf_parts = 2'000'000;  ///< characters, classes and rules in EBNF: 200 bytes each
+    size_t repetitions = 100'000;   ///< the bound of {m,n} in EBNF
 
     /// After which the caller gets an error. The library's own limits end the compilation then.
     std::chrono::milliseconds compile_time{10'000};
