@@ -7,8 +7,8 @@
 
 #include "base/check.hpp"
 #include "grammar/ebnf.hpp"
-#include "grammar/json_schema.hpp"
 #include "grammar/grammar_compiler.hpp"
+#include "grammar/json_schema.hpp"
 #include "grammar/llguidance_api.hpp"
 #include "grammar/structured_output.hpp"
 
@@ -77,8 +77,9 @@ TEST(Ebnf, ParenthesesAreOnlySoDeep) {
 TEST(Ebnf, TheNumberOfPartsIsBounded) {
     GrammarLimits small;
     small.ebnf_parts = 10;
-    EXPECT_NE(refusal([&] { parse_ebnf("root ::= \"abcdefghijkl\"", small); })
-                  .find("more than 10 characters, classes and rules"),
+    EXPECT_NE(refusal([&] {
+                  parse_ebnf("root ::= \"abcdefghijkl\"", small);
+              }).find("more than 10 characters, classes and rules"),
               std::string::npos);
 }
 
