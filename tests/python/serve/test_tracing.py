@@ -97,7 +97,10 @@ def test_a_request_without_a_trace_begins_one_and_probes_have_none(tiny_folder: 
     assert attributes(span)["http.response.status_code"] == 400
 
 
-def test_a_receiver_that_is_not_there_harms_no_request(tiny_folder: Path) -> None:
+def test_a_receiver_that_is_not_there_harms_no_request(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pagewheel.serve.tracing._EXPORT_SECONDS", 0.2)  # so long the end waits
     settings = tiny_settings(tiny_folder, traces_endpoint="http://127.0.0.1:9/v1/traces")
     with serving(settings) as served:
         assert served.post("/v1/completions", LONG).status_code == 200
