@@ -56,7 +56,7 @@ def seconds(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """In bytes. Raises typer.BadParameter."""
+    """Gives bytes. Raises typer.BadParameter."""
     return int(_scaled(text, _BYTES, "4096, 512M or 8G"))
 
 
@@ -119,13 +119,13 @@ def with_options(
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message without line breaks, or its type where it has none."""
+    """Gives an error's message without line breaks, or its type where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager
 def wrong_usage(*options: str) -> Iterator[None]:
-    """Around what checks values that were given: of these options, or of those the message names.
+    """Wraps checks of values that were given: of these options, or of those the message names.
 
     Raises typer.BadParameter for an InvalidArgumentError.
     """
@@ -137,7 +137,7 @@ def wrong_usage(*options: str) -> Iterator[None]:
 
 
 def parse_properties(items: Sequence[str]) -> dict[str, Property]:
-    """From "KEY=VALUE"; values are true, false, numbers or text. Raises typer.BadParameter."""
+    """Parses "KEY=VALUE"; values are true, false, numbers or text. Raises typer.BadParameter."""
     properties = {}
     for item in items:
         key, equals, value = item.partition("=")
@@ -186,7 +186,7 @@ def eviction_option() -> Any:
 
 
 def eviction_arguments(text: str | None) -> dict[str, Any]:
-    """Arguments of CacheEvictionConfig, checked; none without a text. Raises typer.BadParameter."""
+    """Parses arguments of CacheEvictionConfig; none without a text. Raises typer.BadParameter."""
     if text is None:
         return {}
     found: dict[str, Any] = {}
@@ -225,7 +225,7 @@ def _wrong_eviction(message: str) -> typer.BadParameter:
 
 
 def scheduler_with(eviction: Mapping[str, Any]) -> pagewheel.SchedulerConfig:
-    """A pipeline's default, with eviction as its arguments say. Raises ValueError."""
+    """Gives a pipeline's default, with eviction as its arguments say. Raises ValueError."""
     import pagewheel
 
     scheduler = pagewheel.SchedulerConfig()

@@ -24,7 +24,7 @@ MOST_CHARACTERS = 32  # of a token's text
 
 
 def page_of(trace: Trace) -> str:
-    """The page. Texts and names are data in it, whatever they hold: never markup, never code."""
+    """Makes the page. Texts and names are data in it, whatever they hold: never markup or code."""
     values = {
         "title": xml_text(title_of(trace)),
         "config": xml_text(trace.config),
@@ -40,7 +40,7 @@ def page_of(trace: Trace) -> str:
 
 
 def script_data(content: Any) -> str:
-    """JSON to stand in a <script>: nothing in it can end the element or open a comment."""
+    """Writes JSON to stand in a <script>: nothing in it can end the element or open a comment."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -79,7 +79,7 @@ def _content(trace: Trace) -> dict[str, Any]:
 
 
 def _shown(decisions: list[Decision], layers: int) -> list[Decision]:
-    """As many of a layer's decisions as there is room for, evenly spread, both ends among them."""
+    """Takes as many of a layer's decisions as fit, evenly spread, both ends among them."""
     each = max(min(len(decision.positions), MOST_AT_ONCE) for decision in decisions)
     room = max(2, MOST_TOKENS // (layers * max(each, 1)))
     if len(decisions) <= room:
@@ -89,13 +89,13 @@ def _shown(decisions: list[Decision], layers: int) -> list[Decision]:
 
 
 def _in_view(values: list[Any]) -> list[Any]:
-    """The first and the last of more values than are shown at once."""
+    """Takes the first and the last of more values than are shown at once."""
     half = MOST_AT_ONCE // 2
     return values if len(values) <= MOST_AT_ONCE else [*values[:half], *values[-half:]]
 
 
 def _runs(tokens: Iterable[tuple[int, ...]]) -> list[list[int]]:
-    """Runs of consecutive tokens with the same numbers beside them: first, count, the numbers."""
+    """Gives runs of tokens with the same numbers beside them: first, count, the numbers."""
     runs: list[list[int]] = []
     for position, *rest in tokens:
         if runs and position == sum(runs[-1][:2]) and rest == runs[-1][2:]:
@@ -106,7 +106,7 @@ def _runs(tokens: Iterable[tuple[int, ...]]) -> list[list[int]]:
 
 
 def _compact(decision: Decision, scale: ScoreScale) -> dict[str, Any]:
-    """A decision with runs of consecutive tokens for lists, and a byte for a score."""
+    """Writes runs of consecutive tokens for lists, and a byte for a score."""
     positions, deltas = _in_view(decision.positions), _in_view(decision.deltas)
     seen = set(positions)
     scores = np.nan_to_num(np.array(_in_view(decision.scores), np.float64))
@@ -125,7 +125,7 @@ def _compact(decision: Decision, scale: ScoreScale) -> dict[str, Any]:
 
 
 def write_pictures(trace: Trace, folder: Path) -> None:
-    """summary.svg, and layer-N.svg for every layer that decided."""
+    """Writes summary.svg, and layer-N.svg for every layer that decided."""
     scale = ScoreScale(trace)
     (folder / "summary.svg").write_text(draw_summary(trace), encoding="utf-8")
     for layer in trace.layers:

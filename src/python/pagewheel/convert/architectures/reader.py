@@ -67,7 +67,7 @@ class ModelConfig:
         return bool(self._typed(key, (bool,), "true or false", default))
 
     def list_of(self, key: str, kind: type | tuple[type, ...], length: int) -> list[Any] | None:
-        """`length` values; None where the key is missing."""
+        """Gives `length` values; None where the key is missing."""
         value = self.values.get(key)
         if value is None:
             return None

@@ -115,14 +115,14 @@ def _decode_q8_0(data: Bytes) -> QuantizedWeight:
 
 
 def _products(d: npt.NDArray[Any], factors: npt.NDArray[Any]) -> Floats:
-    """A block's f16 number times its groups' small integers: exact in f32, not in f16.
+    """Multiplies a block's f16 number with its groups' small integers: exact in f32, not in f16.
     [rows, blocks], [rows, blocks, groups] -> f32 [rows, blocks * groups].
     """
     return _rows(d.astype(np.float32)[..., None] * factors.astype(np.float32)).copy()
 
 
 def _halves(numbers: Floats) -> npt.NDArray[np.float16]:
-    """In f16, for fewer bytes to read: it moves scales and minimums of K types by 2^-12 of
+    """Rounds to f16, for fewer bytes to read. It moves scales and minimums of K types by 2^-12 of
     themselves, where rounding to six bits has moved them by up to 2^-7 of a block's largest.
     """
     with np.errstate(over="ignore"):  # decode() refuses what is not finite
@@ -130,7 +130,7 @@ def _halves(numbers: Floats) -> npt.NDArray[np.float16]:
 
 
 def _joined(quants: npt.NDArray[np.int8], scale: Floats, parts: int) -> QuantizedWeight:
-    """Pairs of groups of 16 as i8 in groups of 32, which kernels for int8 activations take.
+    """Joins pairs of groups of 16 to i8 in groups of 32, which kernels for int8 activations take.
 
     The scale is that of the group with the larger one, divided by `parts`. So that group's
     values are multiplied by `parts`, and the other's are rounded. `parts` times the values must
@@ -170,7 +170,7 @@ def _join_q3_k(data: Bytes) -> QuantizedWeight:
 
 
 def _quants_and_scales_of_q3_k(blocks: npt.NDArray[Any]) -> tuple[Bytes, Floats]:
-    """u8 [rows, weights] of 0..7, meaning -4..3, and f32 [rows, weights / 16]."""
+    """Gives u8 [rows, weights] of 0..7, which mean -4..3, and f32 [rows, weights / 16]."""
     quants = _split(blocks["quants"], 32, 2) | (_split(blocks["high"], 32, 1) << 2)
     low = _split(blocks["scales"][..., :8], 8, 4)
     high = _split(blocks["scales"][..., 8:], 4, 2)
@@ -179,7 +179,7 @@ def _quants_and_scales_of_q3_k(blocks: npt.NDArray[Any]) -> tuple[Bytes, Floats]
 
 
 def _scales_and_minimums(packed: Bytes) -> tuple[Bytes, Bytes]:
-    """The 6-bit numbers of Q4_K and Q5_K. u8 [rows, blocks, 12] -> two u8 [rows, blocks, 8].
+    """Unpacks 6-bit numbers of Q4_K and Q5_K. u8 [rows, blocks, 12] -> two u8 [rows, blocks, 8].
 
     Scales 0..3 and minimums 0..3 are the low six bits of bytes 0..3 and 4..7. Bytes 8..11
     hold the low nibbles of scales 4..7 and, above them, of minimums 4..7; their two high bits
@@ -246,14 +246,14 @@ _MXFP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -1
 
 
 def _widen_mxfp4(data: Bytes) -> QuantizedWeight:
-    """As i8, exactly: kernels for plain matrices know no f4."""
+    """Gives i8 of the same values: kernels for plain matrices know no f4."""
     blocks = _fields(data, *_MXFP4)
     values = _MXFP4_VALUES[_rows(_split(blocks["quants"], 16, 4))].view(np.uint8)
     return QuantizedWeight(values, ov.Type.i8, _power_of_two(blocks["exponent"]) / 2, None)
 
 
 def _decode_through_floats(kind: Kind) -> Callable[[Bytes], QuantizedWeight]:
-    """For types whose weights come from tables of vectors: i8 in groups of 32, rounded."""
+    """Rounds to i8 in groups of 32: of types whose weights come from tables of vectors."""
 
     def decode_rows(data: Bytes) -> QuantizedWeight:
         groups = dequantize(data, kind).reshape(len(data), -1, 32)
@@ -331,7 +331,7 @@ def decode(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> Weight
 
 
 def decode_transposed(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> DenseWeight:
-    """The transposed matrices of a stack [heads, in, out], one below the other.
+    """Gives the transposed matrices of a stack [heads, in, out], one below the other.
 
     Quantised ones become f16, since groups would lie across the transposed rows. Raises
     ConversionError as `decode` does.

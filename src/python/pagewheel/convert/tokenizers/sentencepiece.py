@@ -27,7 +27,7 @@ _SPACE = "\u2581"
 
 
 def bpe_steps(vocabulary: Vocabulary) -> list[object]:
-    """Text to token ids, without those added around a text."""
+    """Makes token ids of text, without those added around it."""
     steps: list[object] = [split_special_tokens(vocabulary.special_texts)]
     steps += _space_steps(vocabulary)
     if not _has_pieces_across_spaces(vocabulary):
@@ -44,7 +44,7 @@ def bpe_steps(vocabulary: Vocabulary) -> list[object]:
 
 
 def _space_steps(vocabulary: Vocabulary) -> list[object]:
-    """Spaces as vocabularies write them, one in front where they want one."""
+    """Writes spaces as vocabularies do, with one in front where they want one."""
     steps: list[object] = []
     if vocabulary.add_space_prefix:
         # At the start and, as llama.cpp does, after every special token.
@@ -54,7 +54,7 @@ def _space_steps(vocabulary: Vocabulary) -> list[object]:
 
 
 def token_bytes(vocabulary: Vocabulary) -> list[bytes]:
-    """What each token adds to a text."""
+    """Gives what each token adds to a text."""
     return [
         _byte(text)
         if kind == TokenType.BYTE
@@ -85,7 +85,7 @@ def _merges(vocabulary: Vocabulary, tokens: Set[bytes]) -> list[tuple[bytes, byt
 
 
 def merges_of_scores(vocabulary: Vocabulary) -> list[tuple[bytes, bytes]]:
-    """Every way in which two pieces make a third, best score first, then by id."""
+    """Gives every way in which two pieces make a third, best score first, then by id."""
     pieces = {
         text: -vocabulary.scores[index]
         for index, (text, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True))
@@ -109,7 +109,7 @@ def _has_pieces_across_spaces(vocabulary: Vocabulary) -> bool:
 
 
 def unigram_steps(vocabulary: Vocabulary) -> list[object]:
-    """Text to token ids, without those added around a text.
+    """Makes token ids of text, without those added around it.
 
     Raises ConversionError for a vocabulary that spells unknown characters in bytes or has no
     token for them.
@@ -131,7 +131,7 @@ def unigram_steps(vocabulary: Vocabulary) -> list[object]:
 
 
 def _normalisation(vocabulary: Vocabulary) -> list[object]:
-    """The file's compiled normalisation, or spaces only: CharsmapStep has no identity."""
+    """Applies the file's compiled normalisation, or spaces only: CharsmapStep has no identity."""
     if vocabulary.charsmap:
         return [
             CharsmapStep(

@@ -65,7 +65,7 @@ def _is_byte_level(text: str) -> bool:
 
 
 def _token_bytes(text: str) -> bytes:
-    """A byte-level token's bytes; text outside the alphabet stands for itself."""
+    """Gives a byte-level token's bytes; text outside of the alphabet stands for itself."""
     if not _is_byte_level(text):
         return text.encode()
     alphabet = _byte_of_character()
@@ -129,7 +129,7 @@ def _encoding_steps(vocabulary: Vocabulary) -> list[object]:
 
 
 def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
-    """Text to token ids, without those added around a text."""
+    """Makes token ids of text, without those added around it."""
     pre_tokenizer = _pre_tokenizer(vocabulary)
     special_texts = vocabulary.special_texts
     tokens = _bytes_of_tokens(vocabulary, unspelled=b"\xff")
@@ -151,7 +151,7 @@ def _byte_level_steps(vocabulary: Vocabulary) -> list[object]:
 
 
 def _bytes_of_tokens(vocabulary: Vocabulary, unspelled: bytes) -> list[bytes]:
-    """Each token's bytes; `unspelled` comes before those of tokens that are not spelled in bytes.
+    """Gives each token's bytes, after `unspelled` where the token is not spelled in bytes.
 
     Some files have such tokens (command-r: the rocket emoji as it is). No text becomes them: for
     encoding, a byte that UTF-8 does not have is put in front.
@@ -177,7 +177,7 @@ def _pre_tokenizer(vocabulary: Vocabulary) -> PreTokenizer:
 
 
 def _decoding_steps(vocabulary: Vocabulary, encoding_steps: list[object]) -> list[object]:
-    """Token ids to texts, without the space that encoding put at the start."""
+    """Makes texts of token ids, without the space that encoding put at the start."""
     pieces = vocabulary.model in _SENTENCEPIECE
     decoded = sentencepiece.token_bytes(vocabulary) if pieces else _bytes_of_tokens(vocabulary, b"")
     is_shared = not pieces and any(

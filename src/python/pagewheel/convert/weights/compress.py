@@ -34,7 +34,7 @@ def compressing(
     compression: Compression,
     give_back_pages: Callable[[], None] = lambda: None,
 ) -> Callable[[str], Weight]:
-    """`weight` with every matrix compressed that is not yet.
+    """Gives `weight` with every matrix compressed that is not yet.
 
     `give_back_pages` is called when what `weight` gave last is needed no more: its compressed
     form is an array of its own. Raises ConversionError for values that are not finite.
@@ -74,7 +74,7 @@ def _compressed(dense: DenseWeight, name: str, compression: Compression) -> Weig
 
 
 def _as_f16(dense: DenseWeight) -> DenseWeight:
-    """f16, or the weight as it is where a value is too large for it."""
+    """Gives f16, or the weight as it is where a value is too large for f16."""
     if dense.element_type == ov.Type.f16:
         return dense
     result = np.empty(dense.values.shape, np.float16)
@@ -119,7 +119,7 @@ def _int8(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
 
 
 def _between(chunk: npt.NDArray[np.float32], levels: int) -> tuple[npt.NDArray[Any], ...]:
-    """0 to `levels` between a group's least and largest value, 0 among them."""
+    """Maps a group's values, from the least to the largest and with 0, onto 0 to `levels`."""
     least = np.minimum(chunk.min(-1), 0)
     largest = np.maximum(chunk.max(-1), 0)
     scale = _f16_scale((largest - least) / np.float32(levels))
@@ -130,7 +130,7 @@ def _between(chunk: npt.NDArray[np.float32], levels: int) -> tuple[npt.NDArray[A
 
 
 def _int4_symmetric(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
-    """-8 to 7, stored as 0 to 15: the value largest in size becomes -8."""
+    """Maps values onto -8 to 7, stored as 0 to 15: the largest in size becomes -8."""
     extreme = np.take_along_axis(chunk, np.abs(chunk).argmax(-1)[..., None], -1)[..., 0]
     scale = _f16_scale(extreme / np.float32(-8))
     quants = np.clip(np.rint(chunk / scale.astype(np.float32)[..., None]), -8, 7) + 8
@@ -146,7 +146,7 @@ def _int8_symmetric(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
 
 
 def _f16_scale(scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
-    """In f16; 1 where a group is all zeros or too small for f16."""
+    """Rounds to f16; a group of zeros, or too small for f16, gets a scale of 1."""
     with np.errstate(over="ignore"):
         rounded = scale.astype(np.float16)
     rounded[rounded == 0] = 1

@@ -61,7 +61,7 @@ Weight = DenseWeight | QuantizedWeight
 
 
 def pack_nibbles(quants: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Neighbours together, the first in the low nibble. u8 [rows, n] -> u8 [rows, n/2]."""
+    """Packs neighbours together, the first in the low nibble. u8 [rows, n] -> u8 [rows, n/2]."""
     return quants[:, 0::2] | (quants[:, 1::2] << np.uint8(4))
 
 
@@ -83,7 +83,7 @@ class QuantizedRows:
             array[start:stop] = getattr(chunk, name)
 
     def weight(self, leading: tuple[int, ...]) -> QuantizedWeight:
-        """What was put, its rows spread over the `leading` dimensions."""
+        """Gives what was put, with its rows spread over the `leading` dimensions."""
         assert self.whole is not None
         arrays = _arrays(self.whole).items()
         return replace(self.whole, **{name: each.reshape(*leading, -1) for name, each in arrays})
@@ -93,13 +93,13 @@ class QuantizedRows:
 
 
 def _arrays(weight: QuantizedWeight) -> dict[str, Any]:
-    """The members that have an entry for each row."""
+    """Gives the members that have an entry for each row."""
     members = {name: getattr(weight, name) for name in ("values", "scale", "zero_point")}
     return {name: each for name, each in members.items() if isinstance(each, np.ndarray)}
 
 
 def interleave_rows(first: Weight, second: Weight) -> Weight:
-    """A row of the first, one of the second, and so on.
+    """Takes a row of the first, one of the second, and so on.
 
     Both must be stored in the same type and have as many rows.
     """
@@ -132,7 +132,7 @@ def _interleaved(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArr
 
 
 def dense_f32(weight: Weight) -> npt.NDArray[np.float32]:
-    """The weight's values in f32; for small tensors (norms, frequencies).
+    """Gives the weight's values in f32; it is for small tensors (norms, frequencies).
 
     Raises ConversionError for a type narrower than eight bits: nobody packs vectors so.
     """
@@ -170,7 +170,7 @@ def _named(node: ov.Node, name: str) -> ov.Node:
 
 
 def emit(weight: Weight, name: str) -> ov.Node:
-    """The weight as a subgraph whose output is f32, of the weight's shape."""
+    """Makes a subgraph of the weight, whose output is f32 of the weight's shape."""
     if isinstance(weight, DenseWeight):
         values = _constant(weight.values, weight.values.shape, weight.element_type, name)
         if weight.element_type == ov.Type.f32:
@@ -206,7 +206,7 @@ def emit(weight: Weight, name: str) -> ov.Node:
 def _operand(
     values: npt.NDArray[Any], shape: tuple[int, ...], precision: str, name: str
 ) -> ov.Node:
-    """Scales or zero points, in the subgraph's precision."""
+    """Makes a constant of scales or zero points, in the subgraph's precision."""
     constant = _constant(values, shape, ov.Type(values.dtype), name)
     if values.dtype == {"f16": np.float16, "f32": np.float32}[precision]:
         return constant

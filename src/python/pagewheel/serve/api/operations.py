@@ -148,7 +148,7 @@ async def delete_prefixes(context: Context) -> None:
 
 
 async def load_model(context: Context) -> None:
-    """As llama.cpp's: until the model is in memory."""
+    """Waits until the model is in memory, as llama.cpp's endpoint does."""
     name = _read_model(Fields(await context.read_body()))
 
     async def answer() -> None:
@@ -172,7 +172,7 @@ def _read_model(fields: Fields) -> str:
 
 
 async def sleep(context: Context) -> None:
-    """As vLLM's: unloads all models. A request for one wakes that one."""
+    """Unloads all models, as vLLM's endpoint does. A request for one wakes that one."""
     registry = context.service.registry
     for model in registry.models():
         await registry.unload(model.name)
@@ -195,7 +195,7 @@ async def health(context: Context) -> None:
 
 
 async def ready(context: Context) -> None:
-    """200 while requests are welcome: models of the start are in memory, and no end has begun."""
+    """Answers 200 while requests are welcome: all models are in memory, and no end has begun."""
     if context.service.admission.is_closed:
         raise unavailable("the server is shutting down", "shutting_down")
     if not context.service.registry.is_ready():
