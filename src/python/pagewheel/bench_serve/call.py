@@ -39,12 +39,12 @@ class Call:
 
     @property
     def seconds(self) -> float | None:
-        """From its sending to its last text."""
+        """The time from its sending to its last text."""
         return None if self.last is None else self.last - self.sent
 
     @property
     def seconds_per_token(self) -> float | None:
-        """After the first one."""
+        """The mean time of tokens after the first one."""
         if self.first is None or self.last is None or self.completion_tokens < 2:
             return None
         return (self.last - self.first) / (self.completion_tokens - 1)
@@ -151,7 +151,7 @@ async def _read(response: aiohttp.ClientResponse, call: Call, clock: Clock) -> N
 
 
 async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of server-sent events that have one line of it, as OpenAI's have."""
+    """Yields the data of server-sent events that have one line of it, as OpenAI's have."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
@@ -161,7 +161,7 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _object(name: str, value: Any) -> dict[str, Any]:
-    """Nothing is an empty one. Raises ValueError for what is none."""
+    """Gives an empty object for nothing. Raises ValueError for what is no object."""
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"{name} is no object: {str(value)[:80]}")
     return value or {}
@@ -174,7 +174,7 @@ def _count_of(name: str, value: Any) -> int:
 
 
 def _text_of(event: Mapping[str, Any]) -> str:
-    """The event's text, of whichever kind: reasoning and calls are tokens, too."""
+    """Gives the event's text, of whichever kind: reasoning and calls are tokens, too."""
     choices = event.get("choices") or []
     if not isinstance(choices, list):
         raise ValueError(f"choices is no list: {str(choices)[:80]}")

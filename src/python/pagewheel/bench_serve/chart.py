@@ -21,7 +21,7 @@ class _Line:
 
 
 def draw(summaries: Sequence[Summary], title: str) -> str:
-    """An SVG file. Loads at a rate and at a concurrency are told apart by the axis' label."""
+    """Draws an SVG file. Loads at a rate and at a concurrency are told apart by the axis' label."""
     panels = [
         ("Time to first token", "ms", _percentiles(summaries, lambda one: one.first_token)),
         ("Time per token", "ms", _percentiles(summaries, lambda one: one.per_token)),

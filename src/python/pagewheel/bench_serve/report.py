@@ -22,7 +22,7 @@ _BUSY_CLIENT = 0.8
 
 
 def print_table(summaries: Sequence[Summary], console: Console) -> None:
-    """A column for each load."""
+    """Prints a column for each load."""
     table = Table(box=None, pad_edge=False)
     table.add_column("")
     for one in summaries:
@@ -56,7 +56,7 @@ _ROWS: dict[str, Callable[[Summary], str]] = {
 
 
 def notes(summaries: Sequence[Summary]) -> list[str]:
-    """What a reader of the numbers must know."""
+    """Says what a reader of the numbers must know."""
     lines = []
     for one in summaries:
         for kind, count in one.errors.items():

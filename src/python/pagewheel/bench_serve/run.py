@@ -42,13 +42,13 @@ class Measured:
 async def measure(
     target: Target, plan: Plan, load: Load, number: int, stop: asyncio.Event
 ) -> Measured:
-    """Load `number` of a run, which has prompts of its own. `stop` ends it with what there is."""
+    """Runs load `number`, which has prompts of its own. `stop` ends it with what there is."""
     run = _Run(target, plan, load, f"{plan.seed}.{number}")
     return await run.run(stop)
 
 
 async def warm_up(target: Target, plan: Plan, count: int) -> None:
-    """Requests that are not measured, one after the other. Raises RuntimeError if one fails."""
+    """Sends requests that are not measured, one by one. Raises RuntimeError if one fails."""
     run = _Run(target, plan, Load(concurrency=1), f"{plan.seed}.warm-up")
     measured = await run.run(asyncio.Event(), count)
     for call in measured.calls:
@@ -57,8 +57,6 @@ async def warm_up(target: Target, plan: Plan, count: int) -> None:
 
 
 class _Run:
-    """Runs one load."""
-
     def __init__(self, target: Target, plan: Plan, load: Load, seed: str) -> None:
         self._target = target
         self._plan = plan

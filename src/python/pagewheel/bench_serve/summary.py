@@ -121,7 +121,7 @@ def _meets(call: Call, goals: Mapping[str, float]) -> bool:
 
 
 def as_json(summary: Summary, calls: Sequence[Call]) -> dict[str, Any]:
-    """With its requests, without their texts."""
+    """Writes a load with its requests, without their texts."""
     return {
         **asdict(summary),
         "client_load": summary.client_load,

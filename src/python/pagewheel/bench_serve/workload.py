@@ -48,7 +48,7 @@ class Synthetic:
         return asdict(self)
 
     def conversations(self, seed: str) -> Iterator[Conversation]:
-        """Without end. Another seed gives other words, shared ones too."""
+        """Yields them without end. Another seed gives other words, shared ones too."""
         random = Random(seed)
         shared = [_text(random, self.shared_tokens) for _ in range(self.num_shared)]
         while True:
@@ -73,7 +73,7 @@ class FromFile:
         return {"file": str(self.path), "conversations": len(self.found)}
 
     def conversations(self, seed: str) -> Iterator[Conversation]:
-        """Without end, in an order of the seed."""
+        """Yields them without end, in an order of the seed."""
         order = list(self.found)
         random = Random(seed)
         while True:
@@ -89,7 +89,7 @@ def _text(random: Random, num_words: int) -> str:
 
 
 def read_file(path: Path) -> FromFile:
-    """A prompt per line, or in a .jsonl file a text, {"prompt": text} or {"messages": [...]}."""
+    """Reads prompts, one per line: texts, or JSON texts, {"prompt": ...}, {"messages": ...}."""
     is_json = path.suffix == ".jsonl"
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -148,7 +148,7 @@ class Load:
 
 
 def arrivals(rate: float, count: int, seed: str) -> Sequence[float]:
-    """Seconds after the start, of a Poisson process."""
+    """Gives moments of a Poisson process, in seconds after the start."""
     random = Random(seed)
     moments, now = [], 0.0
     for _ in range(count):

@@ -149,7 +149,7 @@ def _workload(given: BenchOptions) -> Workload:
 
 
 def _loads(rates: Sequence[float], concurrencies: Sequence[int]) -> list[Load]:
-    """Without any, one that tells the latency of an idle server."""
+    """Gives one that tells the latency of an idle server where none was asked for."""
     from pagewheel.bench_serve.workload import Load
 
     if rates and concurrencies:

@@ -33,7 +33,7 @@ _CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("
 
 
 def model_path(model: str | None) -> Path:
-    """The model asked for, by path or name, else the default one. Either may be downloaded now."""
+    """Gives the model asked for, else the default one. Either may be downloaded now."""
     if model is not None:
         from pagewheel.hub import local_model
 
@@ -123,7 +123,6 @@ class Printer:
 
     @property
     def text(self) -> str:
-        """All text so far."""
         return "".join(self._pieces)
 
     def __call__(self, piece: str) -> None:
@@ -262,7 +261,7 @@ class ServerModel:
 
 
 def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Generation parameters as a request's fields. Greedy is a temperature of 0."""
+    """Writes generation parameters as a request's fields. Greedy is a temperature of 0."""
     fields = {
         _NAMES.get(name, name): sorted(value) if isinstance(value, (set, frozenset)) else value
         for name, value in given.items()
@@ -313,7 +312,7 @@ class Chat:
             self._history.append({"role": "system", "content": self._system})
 
     def run(self) -> None:
-        """Until /quit or end of input."""
+        """Talks until /quit or end of input."""
         with suppress(ImportError):
             import readline  # noqa: F401 - gives input() line editing
         if sys.stdin.isatty():
@@ -330,7 +329,7 @@ class Chat:
 
     @staticmethod
     def _read() -> str | None:
-        """The next line, stripped; None at the end; empty after Ctrl-C."""
+        """Gives the next line, stripped; None at the end; empty after Ctrl-C."""
         try:
             line = input("> " if sys.stdin.isatty() else "").strip()
             check_text("the line", line)

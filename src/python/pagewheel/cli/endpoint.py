@@ -19,7 +19,7 @@ _LONGEST_MESSAGE = 300
 
 
 def api_base(url: str) -> str:
-    """With /v1 at its end. Raises InvalidArgumentError for what is no address of a server."""
+    """Puts /v1 at the end. Raises InvalidArgumentError for what is no address of a server."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise InvalidArgumentError(
@@ -39,7 +39,7 @@ class RefusedRequestError(RuntimeError):
 
 @contextmanager
 def opened(url: str, api_key: str, body: Mapping[str, Any] | None = None) -> Iterator[HTTPResponse]:
-    """The answer to a GET, or to a POST of `body`. Raises RuntimeError with what went wrong."""
+    """Gives the answer to a GET, or to a POST of `body`. Raises RuntimeError."""
     headers = {"Content-Type": "application/json"}
     if api_key:
         headers["Authorization"] = f"Bearer {api_key}"

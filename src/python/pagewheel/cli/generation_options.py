@@ -34,7 +34,6 @@ class Sampling:
     given: dict[str, Any]
 
     def apply(self, config: GenerationConfig) -> None:
-        """Write into a config."""
         apply_parameters(config, self.given)
 
     def check(

@@ -53,7 +53,7 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
 
 
 def _threads() -> dict[str, Any]:
-    """How many a pipeline on CPU with default properties has here."""
+    """Says how many a pipeline on CPU with default properties has here."""
     from pagewheel._pagewheel import describe_threads
 
     found = describe_threads()
@@ -97,7 +97,7 @@ def operation_rows(operations: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _trimmed_lines(trimmed: Mapping[str, Any]) -> list[str]:
-    """What goes, and what keeps more from going."""
+    """Says what goes, and what keeps more from going."""
     if not trimmed["work_skipped"]:
         return ["trims nothing", *trimmed["why"]]
     what = "less than a layer"
@@ -113,7 +113,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def print_info(folder: Path, *, as_json: bool, with_ops: bool = False) -> None:
-    """To standard output, as a table or as JSON."""
+    """Prints a table or JSON."""
     info = read_info(folder)
     threads = _threads()
     operations = _operations(folder) if with_ops else {}

@@ -38,7 +38,7 @@ def ended_as_interrupted() -> Iterator[None]:
 
 @contextmanager
 def failures(*, debug: bool) -> Iterator[None]:
-    """Around a command's body. With `debug` every exception passes through untouched."""
+    """Wraps a command's body. With `debug` every exception passes through untouched."""
     if debug:
         yield
         return

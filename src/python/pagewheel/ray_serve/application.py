@@ -40,7 +40,7 @@ class Ingress:
 
 
 def app(args: dict[str, Any]) -> serve.Application:
-    """From the options of `pagewheel serve`, without dashes in front: `replicas=4`.
+    """Reads the options of `pagewheel serve`, without dashes in front: `replicas=4`.
 
     `models` are the arguments, parted by spaces. A list gives an option several times. Raises
     ValueError for what `pagewheel serve` would refuse.

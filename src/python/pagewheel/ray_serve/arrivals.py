@@ -43,7 +43,7 @@ class Arrival:
             self._reader.set_result(reader)
 
     async def pass_on(self, end: Awaitable[Any], send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Until all has arrived. `end` is the replica's End, as Ray gives it.
+        """Sends until all has arrived. `end` is the replica's End, as Ray gives it.
 
         Raises StreamBrokenError, and what `end` raises: then nothing more can arrive.
         """
@@ -96,7 +96,7 @@ class Arrivals:
 
     @asynccontextmanager
     async def listening(self, host: str | None) -> AsyncIterator[None]:
-        """On a free port of `host`; None, or a host that is not here: all goes through Ray."""
+        """Listens on a free port of `host`; None, or a host elsewhere: all goes through Ray."""
         if host is None:
             yield
             return
@@ -115,7 +115,7 @@ class Arrivals:
 
     @contextmanager
     def expected(self) -> Iterator[Arrival]:
-        """A stream that may come within the block."""
+        """Gives a stream that may come within the block."""
         if self._address is None:
             yield Arrival(None)
             return
@@ -157,18 +157,18 @@ class PassedEvents:
             await context.send_raw(whole)
 
     def add(self, piece: bytes) -> bytes:
-        """What can be sent."""
+        """Returns what can be sent."""
         whole, end, self._rest = (self._rest + piece).rpartition(_END)
         self._num_whole += whole.count(_END) + len(end) // len(_END)
         return whole + end
 
     def left(self) -> bytes:
-        """What is no whole event, of a stream that is over."""
+        """Returns what is no whole event, of a stream that is over."""
         rest, self._rest = self._rest, b""
         return rest
 
     async def fail_response(self, context: Context, error: ApiError) -> None:
-        """The last event of a stream of /v1/responses, as a replica would send it."""
+        """Sends the last event of a stream of /v1/responses, as a replica would."""
         event: dict[str, Any] = {
             "type": "error",
             "sequence_number": self._num_whole,

@@ -22,8 +22,6 @@ class Destination:
 
 @dataclass(frozen=True)
 class Call:
-    """An HTTP request."""
-
     id: str
     method: str
     path: str

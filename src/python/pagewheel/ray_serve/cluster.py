@@ -39,7 +39,7 @@ _LAST_SECONDS = 5.0
 
 
 def connect(replicas: ReplicaSettings) -> None:
-    """To a cluster, or to one that is started on this machine and ends with this process.
+    """Connects to a cluster, or to one that is started here and ends with this process.
 
     On the main thread, before others handle signals: Ray handles them too.
     """
@@ -67,7 +67,7 @@ def start(settings: ServerSettings, replicas: ReplicaSettings) -> DeploymentHand
 
 
 def _cause(application: str) -> str:
-    """Why a deployment failed: Ray's error only names it."""
+    """Says why a deployment failed: Ray's error only names it."""
     found = serve.status().applications.get(application)
     messages = [each.message for each in found.deployments.values()] if found else []
     # The last line of a replica's traceback; Ray may have added lines of spaces.
@@ -75,7 +75,7 @@ def _cause(application: str) -> str:
 
 
 def stream_host(address: str | None) -> str | None:
-    """What replicas call this machine, in the cluster `address`; None: they may not connect here.
+    """Gives what replicas of the cluster `address` call this machine; None: they may not connect.
 
     Where Ray encrypts what it sends, nothing goes past it.
     """
@@ -85,7 +85,7 @@ def stream_host(address: str | None) -> str | None:
 
 
 def stop(replicas: ReplicaSettings) -> None:
-    """What start() and connect() have started."""
+    """Ends what start() and connect() have started."""
     if replicas.address is None:
         serve.shutdown()
     else:
@@ -144,7 +144,7 @@ def _share(count: int) -> int:
 
 
 def _of_replica(settings: ServerSettings, cpus: int) -> ServerSettings:
-    """Without keys, which the front compares, and with a replica's threads."""
+    """Leaves out keys, which the front compares, and sets a replica's threads."""
     models = tuple(
         replace(
             each,
@@ -179,7 +179,7 @@ def _threads(cpus: int) -> dict[str, Any]:
 
 
 def _prepare(settings: ServerSettings) -> None:
-    """What all replicas would do at the same time: downloads, conversions. Finds wrong paths."""
+    """Downloads and converts once what all replicas would. Finds wrong paths."""
     for model in settings.models:
         if model.is_at_start:
             resolve_model(model.path if model.path is not None else default_model())

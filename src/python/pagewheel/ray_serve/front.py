@@ -223,7 +223,7 @@ class Front(Service):
         await context.while_connected(answer())
 
     async def _whole(self, call: Call, target: str) -> tuple[str, bytes]:
-        """Who answered, and the body."""
+        """Returns who answered, and the body."""
         assert self._handle is not None
         is_over = False
         with self.routes.ticket(call.id, (), target):
@@ -263,7 +263,7 @@ class Front(Service):
     async def _ask(
         self, context: Context, call: Call, keys: tuple[bytes, ...], target: str
     ) -> None:
-        """Until a replica has answered. One that fails before that costs the client only time."""
+        """Asks until a replica has answered. One that fails before costs the client only time."""
         with self.routes.ticket(call.id, keys, target):
             for attempt in range(_ATTEMPTS):
                 try:
@@ -320,7 +320,7 @@ def routes_for(replicas: ReplicaSettings) -> Routes:
 
 
 def _headers(context: Context) -> list[tuple[bytes, bytes]]:
-    """The client's, with the ids of the request and of the API key as this front knows them."""
+    """Adds to the client's headers the ids of the request and of the API key."""
     passed = [
         (name, value)
         for name, value in context.request.scope["headers"]
@@ -341,7 +341,7 @@ def _summed(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _replica_of(response: Any) -> str:
-    """The one that has a stored response, by the response's id; none for what is no such id."""
+    """Gives the one that has a stored response, by its id; none for what is no such id."""
     if not isinstance(response, str) or len(response) != _ID_LENGTH:
         return ""
     return response[len("resp_") :][:_TAG_LENGTH] if response.startswith("resp_") else ""

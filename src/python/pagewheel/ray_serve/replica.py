@@ -90,7 +90,7 @@ class _Messages:
         return b"".join(pieces), True
 
     def send_out(self, writer: asyncio.StreamWriter) -> None:
-        """What was not taken, and all that comes."""
+        """Sends what was not taken, and all that comes."""
         assert self._queue.empty()
         self._writer = writer
 
@@ -111,7 +111,7 @@ class _Messages:
 
 
 async def answered(app: ASGIApp, call: Call, tag: str, roads: Roads) -> AsyncGenerator[Any, None]:
-    """A Head, then pieces of the body: what there is, at once; or an End, when all was brought.
+    """Yields a Head, then pieces of the body as they come; or an End, when all was brought.
 
     Cancelled: the client left.
     """

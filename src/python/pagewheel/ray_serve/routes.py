@@ -38,7 +38,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 def prefix_keys(
     path: str, body: Mapping[str, Any], model: str, tenant: Tenant = _NOBODY
 ) -> tuple[bytes, ...]:
-    """A key per whole block of the prompt; each stands for all of the prompt up to its end.
+    """Gives a key per whole block of the prompt; each stands for all of the prompt up to its end.
 
     Requests of two models, tenants or values of `cache_salt` share no key: they share no cache.
     """
@@ -61,7 +61,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Whole ones; the rest of the text is left out."""
+    """Yields whole blocks; the rest of the text is left out."""
     rest = b""
     for piece in pieces:
         rest += piece
@@ -102,7 +102,6 @@ class Routes:
         self._decisions: Counter[str] = Counter()
 
     def replicas(self) -> list[str]:
-        """Their tags."""
         with self._lock:
             return list(self._seen)
 
@@ -112,28 +111,28 @@ class Routes:
             self._seen = {tag: self._seen.get(tag, OrderedDict()) for tag in tags}
 
     def remove(self, tag: str) -> None:
-        """One that has died."""
+        """Forgets a replica that has died."""
         with self._lock:
             self._seen.pop(tag, None)
 
     def loads(self) -> Counter[str]:
-        """Requests per replica."""
+        """Counts requests per replica."""
         with self._lock:
             return self._loads()
 
     def decisions(self) -> dict[str, int]:
-        """How many requests with a prefix went where for which reason."""
+        """Says how many requests with a prefix went where for which reason."""
         with self._lock:
             return dict(self._decisions)
 
     def num_blocks(self) -> int:
-        """Remembered, of all replicas."""
+        """Counts blocks that are remembered, of all replicas."""
         with self._lock:
             return sum(len(each) for each in self._seen.values())
 
     @contextmanager
     def ticket(self, name: str, keys: tuple[bytes, ...], target: str = "") -> Iterator[None]:
-        """For as long as the request `name` is under way."""
+        """Knows the request `name` for as long as it is under way."""
         with self._lock:
             self._tickets[name] = _Ticket(keys, target)
         try:
@@ -143,7 +142,7 @@ class Routes:
                 del self._tickets[name]
 
     def order(self, name: str, tags: Sequence[str], reported: Mapping[str, int]) -> list[str]:
-        """The replicas `tags`, best first, of which the request is counted for the first.
+        """Sorts the replicas `tags`, best first, and counts the request for the first.
 
         `reported` is what replicas have to do as they say: other fronts' requests too.
         """
@@ -169,7 +168,7 @@ class Routes:
             return found
 
     def sent(self, name: str, tag: str) -> None:
-        """The replica has taken the request: the first of order(), or one after it."""
+        """Notes which replica has taken the request: the first of order(), or one after it."""
         with self._lock:
             ticket = self._tickets.get(name)
             if ticket is not None and ticket.replica != tag:
@@ -179,7 +178,7 @@ class Routes:
         return Counter(each.replica for each in self._tickets.values() if each.replica)
 
     def _match(self, tag: str, keys: Sequence[bytes]) -> int:
-        """How many of the keys, from the first on, the replica has seen."""
+        """Counts the keys, from the first on, that the replica has seen."""
         seen: Mapping[bytes, None] = self._seen.get(tag, {})
         for number, key in enumerate(keys):
             if key not in seen:

@@ -68,13 +68,13 @@ class Trace:
         return [decision for decision in self.decisions if decision.layer == layer]
 
     def write(self, path: Path) -> None:
-        """As gzipped JSON."""
+        """Writes gzipped JSON."""
         content = {"format": _FORMAT, **asdict(self)}
         path.write_bytes(gzip.compress(json.dumps(content).encode()))
 
     @classmethod
     def read(cls, path: Path) -> Trace:
-        """What write() wrote; raises ValueError for anything else."""
+        """Reads what write() wrote; raises ValueError for anything else."""
         try:
             content = json.loads(gzip.decompress(path.read_bytes()))
         except (OSError, EOFError, ValueError, zlib.error) as error:

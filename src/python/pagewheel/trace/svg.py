@@ -85,7 +85,6 @@ def decades(low: float, high: float) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A tick's label."""
     return f"{value:,.0f}" if value == round(value) and abs(value) < 1e7 else f"{value:.2g}"
 
 
@@ -210,7 +209,6 @@ class Axes:
         self.y = Scale(*y, *ends, log=log_y)
 
     def title(self, text: str) -> None:
-        """Above the frame."""
         self.figure.text(self.box[0], self.box[1] - 8, text, size=13, bold=True)
 
     def frame(self) -> None:

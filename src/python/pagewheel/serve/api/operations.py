@@ -195,7 +195,10 @@ async def health(context: Context) -> None:
 
 
 async def ready(context: Context) -> None:
-    """Answers 200 while requests are welcome: all models are in memory, and no end has begun."""
+    """Answers 200 while requests are welcome.
+
+    Models of the start are in memory then, and no end has begun.
+    """
     if context.service.admission.is_closed:
         raise unavailable("the server is shutting down", "shutting_down")
     if not context.service.registry.is_ready():
