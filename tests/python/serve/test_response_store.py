@@ -49,7 +49,7 @@ def test_the_store_takes_the_memory_that_it_counts() -> None:
     store = ResponseStore(max_count=100, max_bytes=8 << 20)
     tracemalloc.start()
     for number in range(3):
-        nested = [{"content": [[] for _ in range(300_000)]}]
+        nested = [{"content": [[] for _ in range(100_000)]}]
         short = [{"role": "user", "content": ""} for _ in range(1000)]
         store.put(str(number), asyncio.run(packed("", {"id": str(number)}, nested + short)))
     del nested, short
@@ -59,7 +59,7 @@ def test_the_store_takes_the_memory_that_it_counts() -> None:
     found = store.get("", "1")
     assert found is not None
     assert found.response_json == b'{"id":"1"}'
-    assert asyncio.run(found.messages())[0] == {"content": [[]] * 300_000}
+    assert asyncio.run(found.messages())[0] == {"content": [[]] * 100_000}
     assert taken < 3 * found.size + (1 << 19)
 
 
