@@ -1,5 +1,6 @@
 // Many handles wake one event loop, without the interpreter's lock.
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -7,12 +8,6 @@
 #include <mutex>
 #include <utility>
 #include <vector>
-
-#ifdef _WIN32
-#include <io.h>
-#else
-#include <unistd.h>
-#endif
 
 #include "bindings.hpp"
 #include "interpreter_lock.hpp"

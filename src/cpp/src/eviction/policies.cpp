@@ -8,7 +8,6 @@
 
 #include "base/check.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
-#include "pagewheel/errors.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
 namespace pagewheel {

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <system_error>
-#include <vector>
 
 #include "base/check.hpp"
 #include "base/child_process.hpp"

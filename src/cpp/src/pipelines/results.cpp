@@ -4,7 +4,6 @@
 #include <cmath>
 #include <ostream>
 
-#include "base/check.hpp"
 #include "model/json_file.hpp"
 #include "pagewheel/parsers.hpp"
 #include "pagewheel/perf_metrics.hpp"

@@ -17,7 +17,6 @@
 #include "model/openvino_core.hpp"
 #include "model/port_names.hpp"
 #include "openvino/core/version.hpp"
-#include "openvino/runtime/infer_request.hpp"
 #include "openvino/runtime/profiling_info.hpp"
 #include "openvino/runtime/properties.hpp"
 #include "ops/native_region.hpp"

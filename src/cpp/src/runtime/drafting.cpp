@@ -1,7 +1,5 @@
 #include "runtime/drafting.hpp"
 
-#include <algorithm>
-
 #include "base/check.hpp"
 
 namespace pagewheel {

@@ -4,7 +4,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/check.hpp"
 #include "base/process.hpp"
 #include "runtime/request.hpp"
 

@@ -3,7 +3,6 @@
 
 #include <exception>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -3,7 +3,6 @@
 
 #include <tbb/task_arena.h>
 #include <cstddef>
-#include <exception>
 #include <utility>
 #include <vector>
 

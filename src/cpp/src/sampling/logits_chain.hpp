@@ -1,10 +1,8 @@
 // The logits processors of a sequence, as its GenerationConfig asks for them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +10,6 @@
 #include "base/text_automaton.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/logits_processor.hpp"
-#include "sampling/log_probs.hpp"
 #include "sampling/sequence_grammar.hpp"
 
 namespace pagewheel {

@@ -1,7 +1,6 @@
 // The scheduler's dealings with the prefix tree.
 #include <algorithm>
 
-#include "base/check.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {

@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
-#include <string_view>
 #include <system_error>
 
 #include "base/check.hpp"

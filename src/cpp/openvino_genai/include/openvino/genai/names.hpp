@@ -1,7 +1,6 @@
 // What pagewheel has as openvino_genai has it, and what is refused because pagewheel has it not.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
