@@ -1,4 +1,5 @@
-#include "runtime/cache_access.hpp"
+// What users do with the prefix cache, and see of the whole cache.
+#include "runtime/engine.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +7,6 @@
 #include "base/check.hpp"
 #include "cache/cache_size.hpp"
 #include "cache/prefix_file.hpp"
-#include "runtime/engine.hpp"
 
 namespace pagewheel {
 
@@ -181,13 +181,17 @@ std::optional<size_t> find_evicted(const std::vector<const SequenceState*>& sequ
 
 }  // namespace
 
-CacheView view_cache(const Scheduler& scheduler, const Requests& requests, size_t most_sequences,
-                     std::optional<uint64_t> evicted_of) {
-    std::vector<const SequenceState*> sequences = living(requests);
+// All but num_steps and the blocks' number is bounded by the arguments and by what one sequence
+// holds.
+CacheView Engine::view_cache(size_t most_sequences, std::optional<uint64_t> evicted_of) {
+    const StepLock lock(*this);
+    accept();  // what waits is shown, too
+    std::vector<const SequenceState*> sequences = living(m_requests);
     CacheView view;
-    view.block_size = scheduler.block_size();
+    view.num_steps = m_recorder.num_steps();
+    view.block_size = m_scheduler.block_size();
     view.num_sequences = sequences.size();
-    view.blocks = states_of(scheduler.pool(), sequences);
+    view.blocks = states_of(m_scheduler.pool(), sequences);
     std::optional<size_t> evicted = find_evicted(sequences, evicted_of);
     if (evicted && *evicted >= most_sequences && most_sequences > 0) {
         std::swap(sequences[*evicted], sequences[most_sequences - 1]);

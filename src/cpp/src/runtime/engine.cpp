@@ -7,7 +7,6 @@
 #include "base/log.hpp"
 #include "cache/cache_size.hpp"
 #include "pagewheel/errors.hpp"
-#include "runtime/cache_access.hpp"
 
 namespace pagewheel {
 namespace {
@@ -317,14 +316,6 @@ bool Engine::has_work() const {
 PipelineStatistics Engine::statistics() const {
     m_queue->check_process();
     return m_recorder.statistics();
-}
-
-CacheView Engine::view_cache(size_t most_sequences, std::optional<uint64_t> evicted_of) {
-    const StepLock lock(*this);
-    accept();  // what waits is shown, too
-    CacheView view = pagewheel::view_cache(m_scheduler, m_requests, most_sequences, evicted_of);
-    view.num_steps = m_recorder.num_steps();
-    return view;
 }
 
 Engine::Prefixes Engine::prefixes() {
