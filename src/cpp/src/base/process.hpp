@@ -25,20 +25,14 @@ private:
     pid_t m_process = getpid();
 };
 
-/// Deletes the object, except in a forked child: OpenVINO's destructors would wait there for
-/// threads that do not exist.
-struct DeleteInOwnProcess {
-    ProcessMark mark;
-
-    template <class T>
-    void operator()(T* object) const {
-        if (!mark.is_forked()) delete object;
-    }
-};
-
+/// The object is not deleted in a forked child: OpenVINO's destructors would wait there for threads
+/// that do not exist.
 template <class T, class... Arguments>
 std::shared_ptr<T> make_shared_in_process(Arguments&&... arguments) {
-    return std::shared_ptr<T>(new T(std::forward<Arguments>(arguments)...), DeleteInOwnProcess());
+    const auto remove = [mark = ProcessMark()](T* object) {
+        if (!mark.is_forked()) delete object;
+    };
+    return {new T(std::forward<Arguments>(arguments)...), remove};
 }
 
 /// The calling thread's, as the system numbers threads.

@@ -9,11 +9,23 @@
 
 namespace pagewheel {
 
+/// What generate() made of one prompt, before it becomes tokens or text for the caller.
+struct ContinuousBatchingPipeline::Impl::GeneratedPrompt {
+    std::vector<int64_t> prompt;
+    bool echo;
+    std::shared_ptr<GenerationHandle::State> state;
+};
+
+namespace {
+
+/// The streamer that tells sequences apart, if it is one.
 OutputStreamer* as_output_streamer(const StreamerVariant& streamer) {
     const auto* given = std::get_if<std::shared_ptr<StreamerBase>>(&streamer);
     return given ? dynamic_cast<OutputStreamer*>(given->get()) : nullptr;
 }
 
+/// The text of the prompt as it stands before the text of what was generated: with the space
+/// between them, if there is one.
 std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& prompt,
                    const std::vector<int64_t>& generated) {
     std::vector<int64_t> both = prompt;
@@ -24,61 +36,76 @@ std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& promp
     return fits ? all.substr(0, all.size() - own.size()) : tokenizer.decode(prompt);
 }
 
-Stream::Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,
-               const GeneratedPrompt& generated, size_t index)
-    : m_streamer(streamer), m_tokenizer(tokenizer), m_index(index), m_state(generated.state) {
-    if (generated.echo) m_prompt = generated.prompt;
-}
+/// Hands what is new of a request to a streamer. The prompt comes before it where it is echoed, but
+/// not for an OutputStreamer.
+class Stream {
+public:
+    /// `index` is the prompt's in its call, `echoed_prompt` what is to come before the output.
+    Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,
+           std::shared_ptr<GenerationHandle::State> state, size_t index,
+           std::vector<int64_t> echoed_prompt)
+        : m_streamer(streamer),
+          m_tokenizer(tokenizer),
+          m_index(index),
+          m_state(std::move(state)),
+          m_prompt(std::move(echoed_prompt)) {}
 
-void Stream::write_new_output() {
-    if (m_is_over) return;
-    GenerationHandle handle(m_state);
-    switch (write(handle)) {
-        case StreamingStatus::RUNNING:
-            break;
-        case StreamingStatus::STOP:
-            handle.stop(GenerationFinishReason::STOP);
-            break;
-        case StreamingStatus::TOOL_CALL_STOP:
-            handle.stop(GenerationFinishReason::TOOL_CALL);
-            break;
-        case StreamingStatus::CANCEL:
-            handle.cancel();
-            break;
+    void write_new_output() {
+        if (m_is_over) return;
+        GenerationHandle handle(m_state);
+        switch (write(handle)) {
+            case StreamingStatus::RUNNING:
+                break;
+            case StreamingStatus::STOP:
+                handle.stop(GenerationFinishReason::STOP);
+                break;
+            case StreamingStatus::TOOL_CALL_STOP:
+                handle.stop(GenerationFinishReason::TOOL_CALL);
+                break;
+            case StreamingStatus::CANCEL:
+                handle.cancel();
+                break;
+        }
     }
-}
 
-StreamingStatus Stream::write(GenerationHandle& handle) {
-    if (OutputStreamer* streamer = as_output_streamer(m_streamer))
-        return write_outputs(handle, *streamer);
-    const auto* callback = std::get_if<TextStreamer::Callback>(&m_streamer);
-    const GenerationOutputs outputs = handle.read_available(/*with_text=*/callback != nullptr);
-    if (outputs.empty()) return StreamingStatus::RUNNING;
-    const GenerationOutput& output = outputs.at(0);
-    std::vector<int64_t> tokens = std::exchange(m_prompt, {});
-    if (callback) {
-        const std::string before =
-            tokens.empty() ? "" : echoed(m_tokenizer, tokens, output.generated_ids);
-        const std::string text = before + output.text;
-        return text.empty() ? StreamingStatus::RUNNING : (*callback)(text);
+private:
+    /// Writes to whatever the streamer is, and returns its answer.
+    StreamingStatus write(GenerationHandle& handle) {
+        if (OutputStreamer* streamer = as_output_streamer(m_streamer))
+            return write_outputs(handle, *streamer);
+        const auto* callback = std::get_if<TextStreamer::Callback>(&m_streamer);
+        const GenerationOutputs outputs = handle.read_available(/*with_text=*/callback != nullptr);
+        if (outputs.empty()) return StreamingStatus::RUNNING;
+        const GenerationOutput& output = outputs.at(0);
+        std::vector<int64_t> tokens = std::exchange(m_prompt, {});
+        if (callback) {
+            const std::string before =
+                tokens.empty() ? "" : echoed(m_tokenizer, tokens, output.generated_ids);
+            const std::string text = before + output.text;
+            return text.empty() ? StreamingStatus::RUNNING : (*callback)(text);
+        }
+        append(tokens, output.generated_ids);
+        return tokens.empty() ? StreamingStatus::RUNNING
+                              : std::get<std::shared_ptr<StreamerBase>>(m_streamer)->write(tokens);
     }
-    append(tokens, output.generated_ids);
-    return tokens.empty() ? StreamingStatus::RUNNING
-                          : std::get<std::shared_ptr<StreamerBase>>(m_streamer)->write(tokens);
-}
-
-StreamingStatus Stream::write_outputs(GenerationHandle& handle, OutputStreamer& streamer) {
-    for (auto& [sequence, output] : handle.read_available(/*with_text=*/true)) {
-        const StreamingStatus answer =
-            streamer.write_output({m_index, size_t(sequence), std::move(output)});
-        if (answer == StreamingStatus::RUNNING) continue;
-        m_is_over = true;
-        return answer;
+    StreamingStatus write_outputs(GenerationHandle& handle, OutputStreamer& streamer) {
+        for (auto& [sequence, output] : handle.read_available(/*with_text=*/true)) {
+            const StreamingStatus answer =
+                streamer.write_output({m_index, size_t(sequence), std::move(output)});
+            if (answer == StreamingStatus::RUNNING) continue;
+            m_is_over = true;
+            return answer;
+        }
+        return StreamingStatus::RUNNING;
     }
-    return StreamingStatus::RUNNING;
-}
 
-namespace {
+    const StreamerVariant& m_streamer;
+    const Tokenizer& m_tokenizer;
+    const size_t m_index;
+    const std::shared_ptr<GenerationHandle::State> m_state;
+    std::vector<int64_t> m_prompt;  // that is still to be echoed
+    bool m_is_over = false;         // an OutputStreamer wants no more
+};
 
 /// Cancels what a call has submitted, unless it ends well.
 class CancelOnError {
@@ -146,9 +173,10 @@ private:
 };
 
 /// Waits until one of them gets on, or for a moment.
-void wait_for_any(const std::vector<GeneratedPrompt>& results) {
+template <class Prompt>
+void wait_for_any(const std::vector<Prompt>& results) {
     constexpr std::chrono::milliseconds moment(20);
-    for (const GeneratedPrompt& result : results) {
+    for (const auto& result : results) {
         auto lock = result.state->lock();
         if (result.state->status != GenerationStatus::RUNNING) continue;
         result.state->changed.wait_for(lock, moment);
@@ -215,9 +243,10 @@ void check_configs(const std::vector<GenerationConfig>& configs, size_t num_prom
                    " generation configs; allowed: one for all, or one each");
 }
 
-std::vector<GeneratedPrompt> ContinuousBatchingPipeline::Impl::run(
-    const std::vector<std::vector<int64_t>>& prompts, const std::vector<GenerationConfig>& configs,
-    const StreamerVariant& streamer, PerfMetrics& metrics) {
+auto ContinuousBatchingPipeline::Impl::run(const std::vector<std::vector<int64_t>>& prompts,
+                                           const std::vector<GenerationConfig>& configs,
+                                           const StreamerVariant& streamer, PerfMetrics& metrics)
+    -> std::vector<GeneratedPrompt> {
     check_configs(configs, prompts.size());
     if (is_set(streamer)) check_streams(streamer, configs, prompts.size());
     const StreamerUse use(streamer, configs);
@@ -256,7 +285,8 @@ void ContinuousBatchingPipeline::Impl::finish(const std::vector<GeneratedPrompt>
     const auto step_hook = this->step_hook();
     std::vector<Stream> streams;
     for (size_t i = 0; is_set(streamer) && i < results.size(); ++i)
-        streams.emplace_back(streamer, tokenizer, results[i], i);
+        streams.emplace_back(streamer, tokenizer, results[i].state, i,
+                             results[i].echo ? results[i].prompt : std::vector<int64_t>());
     const auto write_new_output = [&] {
         for (Stream& stream : streams) stream.write_new_output();
     };

@@ -76,13 +76,6 @@ inline const GenerationConfig& config_of(const std::vector<GenerationConfig>& co
     return configs.size() == 1 ? configs.front() : configs[prompt];
 }
 
-/// What generate() made of one prompt, before it becomes tokens or text for the caller.
-struct GeneratedPrompt {
-    std::vector<int64_t> prompt;
-    bool echo;
-    std::shared_ptr<GenerationHandle::State> state;
-};
-
 /// A text as it is encoded.
 struct TextPrompt {
     std::string text;
@@ -120,6 +113,7 @@ public:
 
 private:
     struct Loaded;
+    struct GeneratedPrompt;
     Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config);
 
     std::vector<GeneratedPrompt> run(const std::vector<std::vector<int64_t>>& prompts,
@@ -155,37 +149,6 @@ auto timed(std::vector<float>& durations, Function&& function) {
     durations.push_back(microseconds_since(begin));
     return result;
 }
-
-/// The streamer that tells sequences apart, if it is one.
-OutputStreamer* as_output_streamer(const StreamerVariant& streamer);
-
-/// The text of the prompt as it stands before the text of what was generated: with the space
-/// between them, if there is one.
-std::string echoed(const Tokenizer& tokenizer, const std::vector<int64_t>& prompt,
-                   const std::vector<int64_t>& generated);
-
-/// Hands what is new of a request to a streamer. The prompt comes before it where it is echoed, but
-/// not for an OutputStreamer.
-class Stream {
-public:
-    /// `index` is the prompt's in its call.
-    Stream(const StreamerVariant& streamer, const Tokenizer& tokenizer,
-           const GeneratedPrompt& generated, size_t index);
-
-    void write_new_output();
-
-private:
-    /// Writes to whatever the streamer is, and returns its answer.
-    StreamingStatus write(GenerationHandle& handle);
-    StreamingStatus write_outputs(GenerationHandle& handle, OutputStreamer& streamer);
-
-    const StreamerVariant& m_streamer;
-    const Tokenizer& m_tokenizer;
-    const size_t m_index;
-    const std::shared_ptr<GenerationHandle::State> m_state;
-    std::vector<int64_t> m_prompt;  // that is still to be echoed
-    bool m_is_over = false;         // an OutputStreamer wants no more
-};
 
 /// A message per output, as JSON: the config's parsers applied to its text, or what a
 /// TextParserStreamer has parsed. Empty without either.

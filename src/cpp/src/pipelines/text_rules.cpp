@@ -20,8 +20,8 @@ Tokens behind(const Tokens& begin, const Tokens& both) {
     return has_it ? Tokens(both.begin() + std::ptrdiff_t(begin.size()), both.end()) : Tokens();
 }
 
-}  // namespace
-
+/// The tokens that the tokenizer writes each text with inside a longer one, as it stands. What a
+/// tokenizer puts before a text is not among them.
 std::vector<Tokens> encode_inside(const Encode& encode, const std::vector<std::string>& texts) {
     // Behind a line break nothing is put before a text.
     std::vector<std::string> lines{"\n"};
@@ -41,6 +41,8 @@ std::vector<Tokens> encode_inside(const Encode& encode, const std::vector<std::s
     for (size_t i = 0; i < missing.size(); ++i) found[missing[i]] = std::move(others[i]);
     return found;
 }
+
+}  // namespace
 
 std::vector<Tokens> word_tokens(const Encode& encode, const std::vector<std::string>& words) {
     std::vector<std::string> texts = words;
