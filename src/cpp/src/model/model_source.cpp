@@ -34,7 +34,7 @@ bool is_program(const fs::path& path) {
 /// The command of the Python environment that this library is installed in, if it is.
 std::optional<fs::path> command_of_package() {
     Dl_info library{};
-    if (dladdr(reinterpret_cast<void*>(&find_command), &library) == 0) return std::nullopt;
+    if (dladdr(reinterpret_cast<void*>(&is_program), &library) == 0) return std::nullopt;
     // PREFIX/lib/python3.x/site-packages/pagewheel/lib/libpagewheel.so
     const fs::path package = fs::absolute(library.dli_fname).parent_path().parent_path();
     const fs::path packages = package.parent_path();
@@ -56,6 +56,27 @@ std::optional<fs::path> command_in_path() {
         begin = end + 1;
     }
     return std::nullopt;
+}
+
+/// The command line's program, which converts: $PAGEWHEEL_COMMAND, else that of the Python package
+/// that this library belongs to, else `pagewheel` in one of PATH's absolute folders. Throws Error
+/// that says what to install.
+fs::path find_command() {
+    if (const char* own = secure_getenv("PAGEWHEEL_COMMAND")) {
+        if (!is_program(own))
+            throw Error(concat("PAGEWHEEL_COMMAND is ", own,
+                               "; it must be the path of the program `pagewheel`"),
+                        ErrorCode::dependency_missing);
+        return fs::absolute(own);
+    }
+    if (const auto command = command_of_package()) return *command;
+    if (const auto command = command_in_path()) return *command;
+    throw Error(
+        "a .gguf file or a Hugging Face folder is converted by the command `pagewheel` of the "
+        "Python package, which is not in PATH. Install it (`pip install pagewheel`, with Python "
+        "3.10 or newer), name it in PAGEWHEEL_COMMAND, or give a folder that `pagewheel convert` "
+        "has made elsewhere",
+        ErrorCode::dependency_missing);
 }
 
 bool is_huggingface_folder(const fs::path& path) {
@@ -124,24 +145,6 @@ void copy_new_files(const fs::path& from, const fs::path& to) {
 }
 
 }  // namespace
-
-fs::path find_command() {
-    if (const char* own = secure_getenv("PAGEWHEEL_COMMAND")) {
-        if (!is_program(own))
-            throw Error(concat("PAGEWHEEL_COMMAND is ", own,
-                               "; it must be the path of the program `pagewheel`"),
-                        ErrorCode::dependency_missing);
-        return fs::absolute(own);
-    }
-    if (const auto command = command_of_package()) return *command;
-    if (const auto command = command_in_path()) return *command;
-    throw Error(
-        "a .gguf file or a Hugging Face folder is converted by the command `pagewheel` of the "
-        "Python package, which is not in PATH. Install it (`pip install pagewheel`, with Python "
-        "3.10 or newer), name it in PAGEWHEEL_COMMAND, or give a folder that `pagewheel convert` "
-        "has made elsewhere",
-        ErrorCode::dependency_missing);
-}
 
 fs::path resolve_model(const fs::path& path, const char* file, bool save_beside) {
     if (!fs::exists(path)) throw ModelNotFound(concat("model folder ", path, " does not exist"));

@@ -5,11 +5,6 @@
 
 namespace pagewheel {
 
-/// The command line's program, which converts: $PAGEWHEEL_COMMAND, else that of the Python package
-/// that this library belongs to, else `pagewheel` in one of PATH's absolute folders. Throws Error
-/// that says what to install.
-std::filesystem::path find_command();
-
 /// A folder that has `file` is returned as it is. A .gguf file, or a Hugging Face folder
 /// (config.json and safetensors), is converted by the command, once, into the cache that Python
 /// uses. `save_beside` copies what a file became into the file's folder, but leaves what is there.

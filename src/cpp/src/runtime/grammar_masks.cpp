@@ -94,17 +94,14 @@ bool GrammarAhead::is_found(const GrammarWork& work, const SequenceState& sequen
 }
 
 void GrammarAhead::enqueue(const std::shared_ptr<GrammarWork>& work) {
-    if (m_workers.empty()) start_threads();
+    const bool is_first = m_workers.empty();
+    for (size_t i = 0; is_first && i <= m_num_threads; ++i) start_worker();
     work->is_busy = true;
     (work->pace->is_slow ? m_slow_queue : m_queue).push_back(work);
     if (num_workers(/*slow=*/true) > 0)
         m_has_work.notify_all();  // one that is woken may be of the other kind
     else
         m_has_work.notify_one();
-}
-
-void GrammarAhead::start_threads() {
-    for (size_t i = 0; i <= m_num_threads; ++i) start_worker();
 }
 
 void GrammarAhead::start_worker() {

@@ -112,7 +112,6 @@ private:
     /// Waits until so many works that are marked as awaited are done.
     void wait(Lock& lock, size_t num_awaited);
     void enqueue(const std::shared_ptr<GrammarWork>& work);
-    void start_threads();
     void start_worker();
 
     void serve(Worker& worker);

@@ -1,7 +1,6 @@
 // From a conversation to a prompt.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -40,9 +39,6 @@ private:
     std::map<std::string, Wrap> m_roles;
     std::string m_generation_prompt;
 };
-
-/// $PAGEWHEEL_TEMPLATE_PROGRAM, else beside this library; PATH is not searched. It may be missing.
-std::filesystem::path find_template_program();
 
 /// The prompt, from a process of its own, which has ten seconds, 512 MB of memory and 16 million
 /// characters. Called by every thread that renders; at most four processes run at once, other

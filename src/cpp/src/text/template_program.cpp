@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <system_error>
 
@@ -144,8 +145,7 @@ std::string answer(const ProcessResult& result) {
     }
 }
 
-}  // namespace
-
+/// $PAGEWHEEL_TEMPLATE_PROGRAM, else beside this library; PATH is not searched. It may be missing.
 fs::path find_template_program() {
     if (const char* own = secure_getenv("PAGEWHEEL_TEMPLATE_PROGRAM")) return own;
     Dl_info library{};
@@ -153,6 +153,8 @@ fs::path find_template_program() {
     return found ? fs::absolute(library.dli_fname).parent_path() / "pagewheel-template"
                  : fs::path();
 }
+
+}  // namespace
 
 std::string render_by_program(const ChatTemplateInputs& inputs) {
     const fs::path program = find_template_program();
