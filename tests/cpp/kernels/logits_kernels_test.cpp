@@ -25,7 +25,8 @@ TEST(Argmax, FindsTheLargestForEverySizeAndInstructionSet) {
             size_t expected = 0;
             for (size_t i = 0; i < n; ++i)
                 if (x[i] > x[expected]) expected = i;
-            EXPECT_EQ(argmax(x.data(), n, isa), expected) << isa.name() << " n=" << n;
+            EXPECT_EQ(logits_kernels(isa).argmax(x.data(), n), expected)
+                << isa.name() << " n=" << n;
         }
 }
 
@@ -33,9 +34,9 @@ TEST(Argmax, TakesTheFirstOfEquals) {
     for (Isa isa : available_isas()) {
         std::vector<float> x(100, -1.0f);
         x[37] = x[38] = x[99] = 5.0f;
-        EXPECT_EQ(argmax(x.data(), x.size(), isa), 37u) << isa.name();
+        EXPECT_EQ(logits_kernels(isa).argmax(x.data(), x.size()), 37u) << isa.name();
         std::fill(x.begin(), x.end(), -infinity);
-        EXPECT_EQ(argmax(x.data(), x.size(), isa), 0u) << isa.name();
+        EXPECT_EQ(logits_kernels(isa).argmax(x.data(), x.size()), 0u) << isa.name();
     }
 }
 
@@ -45,7 +46,7 @@ TEST(Argmax, FindsTheFirstNaNWhereverItIs) {
             auto x = random_logits(n, unsigned(n), 8.0f);
             for (size_t i = n; i-- > 0;) {
                 x[i] = nan;
-                EXPECT_EQ(argmax(x.data(), n, isa), i) << isa.name() << " n=" << n;
+                EXPECT_EQ(logits_kernels(isa).argmax(x.data(), n), i) << isa.name() << " n=" << n;
             }
         }
 }
@@ -55,7 +56,7 @@ TEST(Argmax, FindsInfinity) {
         for (size_t n : {1, 3, 40, 100}) {
             std::vector<float> x(n, 3.0e38f);
             x[n / 2] = infinity;
-            EXPECT_EQ(argmax(x.data(), n, isa), n / 2) << isa.name() << " n=" << n;
+            EXPECT_EQ(logits_kernels(isa).argmax(x.data(), n), n / 2) << isa.name() << " n=" << n;
         }
 }
 
@@ -68,11 +69,11 @@ TEST(FindAbove, FindsEveryGreaterValueInOrder) {
                 size_t at = 0;
                 for (size_t i = 0; i < n; ++i) {
                     if (!(x[i] > threshold)) continue;
-                    EXPECT_EQ(at = find_above(x.data(), at, n, threshold, isa), i)
+                    EXPECT_EQ(at = logits_kernels(isa).find_above(x.data(), at, n, threshold), i)
                         << isa.name() << " n=" << n;
                     ++at;
                 }
-                EXPECT_EQ(find_above(x.data(), at, n, threshold, isa), n);
+                EXPECT_EQ(logits_kernels(isa).find_above(x.data(), at, n, threshold), n);
             }
         }
 }
@@ -85,7 +86,8 @@ TEST(SumExp, EqualsTheDefinitionInDouble) {
             for (float scale : {0.2f, 1.0f, 3.0f}) {
                 double expected = 0;
                 for (float value : x) expected += std::exp(double(value - shift) * scale);
-                EXPECT_NEAR(sum_exp(x.data(), n, shift, scale, isa) / expected, 1.0, 1e-5)
+                EXPECT_NEAR(logits_kernels(isa).sum_exp(x.data(), n, shift, scale) / expected, 1.0,
+                            1e-5)
                     << isa.name() << " n=" << n << " scale=" << scale;
             }
         }
@@ -96,7 +98,8 @@ TEST(SumExp, CountsMaskedLogitsAsZero) {
         std::vector<float> x(64, -infinity);
         x[10] = 1.0f;
         x[20] = nan;
-        EXPECT_FLOAT_EQ(float(sum_exp(x.data(), x.size(), 1.0f, 1.0f, isa)), 1.0f) << isa.name();
+        EXPECT_FLOAT_EQ(float(logits_kernels(isa).sum_exp(x.data(), x.size(), 1.0f, 1.0f)), 1.0f)
+            << isa.name();
     }
 }
 
@@ -138,7 +141,8 @@ TEST(Weigh, GivesEachTermOfTheSum) {
                 std::vector<float> weights(n);
                 const double sum =
                     logits_kernels(isa).weigh(x.data(), n, shift, scale, weights.data());
-                EXPECT_NEAR(sum / sum_exp(x.data(), n, shift, scale, isa), 1.0, 1e-6);
+                EXPECT_NEAR(sum / logits_kernels(isa).sum_exp(x.data(), n, shift, scale), 1.0,
+                            1e-6);
                 for (size_t i = 0; i < n; ++i) {
                     const double exact = std::exp(double(x[i] - shift) * double(scale));
                     EXPECT_NEAR(weights[i], exact, exact * 1e-5 + 2e-38) << isa.name();

@@ -87,7 +87,7 @@ kernels::ActivationPrecision take_activations(ov::AnyMap& properties) {
     return kernels::parse_activation_precision(key, name);
 }
 
-/// The same of a property that is true or false; `otherwise` where it is not given.
+/// Takes a property that is true or false out of the map; `otherwise` where it is not given.
 bool take_switch(ov::AnyMap& properties, const std::string& key, bool otherwise) {
     const auto found = properties.find(key);
     if (found == properties.end()) return otherwise;
@@ -110,7 +110,7 @@ void take_attention_pipeline(ov::AnyMap& properties) {
     properties.erase(key);
 }
 
-/// As the plugin would choose it.
+/// Reads what the cache holds, as the plugin would choose it.
 void parse_cache(CompileOptions& options, bool accurate) {
     const ov::AnyMap& properties = options.openvino;
     const std::string asked = text_of(properties, ov::hint::kv_cache_precision.name());
@@ -126,9 +126,9 @@ void parse_cache(CompileOptions& options, bool accurate) {
         options.asks_openvino_cache = options.asks_openvino_cache || properties.count(key) != 0;
 }
 
-/// Of caches that OpenVINO's attention reads. Their blocks must be rows of plain numbers on the
-/// CPU, to be moved and rotated here: OpenVINO's own rotation corrupts memory in most formats,
-/// and its u8 keys share a scale between the tokens of a block.
+/// Checks what is asked of caches that OpenVINO's attention reads. Their blocks must be rows of
+/// plain numbers on the CPU, to be moved and rotated here: OpenVINO's own rotation corrupts memory
+/// in most formats, and its u8 keys share a scale between the tokens of a block.
 void check_eviction_from_openvino(const CompileOptions& options) {
     check_argument(options.on_cpu, ParameterName("device", ""), "cache eviction runs on CPU, not ",
                    options.device);

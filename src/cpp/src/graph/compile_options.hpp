@@ -22,7 +22,7 @@ struct CompileOptions {
     bool on_cpu = false;
     Backend attention = Backend::AUTO;
     Backend linear = Backend::AUTO;
-    /// Of pagewheel's linear layers.
+    /// What pagewheel's linear layers round activations to.
     kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
 
     /// What only logits need is computed for the rows whose logits are wanted. On by default on
@@ -33,7 +33,7 @@ struct CompileOptions {
     /// prefill chunks and what of it was cached.
     bool batch_invariant = false;
 
-    /// Of pagewheel's cache. Unset: it has none such, for the reason in cache_refusal.
+    /// The format of pagewheel's cache. Unset: it has none such, for the reason in cache_refusal.
     std::optional<kernels::CacheFormat> cache_format;
     std::string cache_refusal;
     /// A property is set that only the cache of OpenVINO's attention has.
@@ -52,7 +52,7 @@ struct CompileOptions {
 
     /// Caches are evicted from.
     bool evicts = false;
-    /// And keys rotated to the positions that they have then.
+    /// Keys that stay are rotated to the positions that they have then.
     bool rotates = false;
 
     /// What OpenVINO gets as it is.

@@ -35,7 +35,7 @@ using Input = ov::Input<ov::Node>;
 /// Decoders need two or three. More is a graph made to take long.
 constexpr size_t max_searches = 32;
 
-/// Of attention only the queries are rows that can be fewer.
+/// Whether the input reads rows that can be fewer: of attention only the queries are.
 bool reads_rows(const Input& input) {
     return !is_paged_attention(*input.get_node()) || input.get_index() == PagedAttention::query;
 }
@@ -424,7 +424,7 @@ ov::Node& gather_of_logits(const ov::Model& model) {
     throw std::logic_error("the model's logits are not gathered");
 }
 
-/// As skip_unread_rows(), but leaves the model half done when it throws.
+/// Does what skip_unread_rows() does, but leaves the model half done when it throws.
 FastPrefillReport skip(ov::Model& model, const FastPrefillOptions& options) {
     fold_lengths(model);
     replace_slice_assigns(model);  // of shapes that are known by then

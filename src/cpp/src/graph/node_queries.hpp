@@ -18,7 +18,7 @@ inline std::shared_ptr<ov::Node> without_converts(std::shared_ptr<ov::Node> node
     return node;
 }
 
-/// The same through Converts between i32 and i64 alone, which leave lengths and indices as they
+/// The node behind Converts between i32 and i64 alone, which leave lengths and indices as they
 /// are, and not many of them.
 inline std::shared_ptr<ov::Node> without_integer_converts(std::shared_ptr<ov::Node> node) {
     constexpr int most = 4;

@@ -47,13 +47,13 @@ void gather_logits(const std::shared_ptr<ov::Model>& model);
 struct NativeAttentionOptions {
     kernels::CacheFormat format = kernels::CacheFormat::u8;
     size_t block_size = 32;
-    /// Of each layer; the last serves all further ones. Empty: no layer is rotated.
+    /// The rotation of each layer; the last serves all further ones. Empty: no layer is rotated.
     std::vector<LayerRotary> rotary;
     /// Leave the model as it is if some node cannot be served.
     bool all_or_none = false;
     /// Sliding window of each layer by the model's config, 0 for none; empty where it does not say.
     std::vector<size_t> sliding_windows;
-    /// Of every layer's logits; 0 for none. OpenVINO's node has no such input.
+    /// The cap of every layer's logits; 0 for none. OpenVINO's node has no such input.
     float soft_cap = 0;
     bool batch_invariant = false;  ///< kernels::AttentionConfig::batch_invariant
 };
@@ -89,9 +89,9 @@ struct FastPrefillOptions {
 struct FastPrefillReport {
     /// Layers whose attention's output is read for logits indices alone.
     size_t num_layers = 0;
-    /// Those of them whose attention has queries for logits indices alone, too.
+    /// Those layers whose attention has queries for logits indices alone, too.
     size_t num_attentions = 0;
-    /// Of pagewheel's: these read the tables of logits indices.
+    /// Those attentions that are pagewheel's, which read the tables of logits indices.
     size_t num_native_attentions = 0;
     /// The share, 0 to 1, of the multiply-adds with constant matrices (all experts', not the
     /// vocabulary's) that a token nobody asks for is spared.

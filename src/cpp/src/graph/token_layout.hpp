@@ -34,7 +34,7 @@ struct TokenValue {
     Extents extents;
 
     bool is_rows() const { return kind == Kind::ROWS; }
-    /// Of rows: the dimension along which tokens lie.
+    /// The dimension of rows along which tokens lie.
     size_t axis() const;
     /// Whether its elements change with the number of tokens.
     bool counts_tokens() const;

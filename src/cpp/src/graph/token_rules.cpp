@@ -116,7 +116,7 @@ TokenValue reshape(const TokenReader& reader) {
     return same ? rows_of(std::move(to)) : TokenValue();
 }
 
-/// Of several operations, of which `reader` has the last one.
+/// What comes out of an assignment, several operations of which `reader` has the last one.
 TokenValue slice_assign(const TokenReader& reader, const SliceAssign& assign) {
     const TokenValue &into = reader.value(assign.into), &update = reader.value(assign.update);
     if (!into.is_rows() || !update.is_rows() ||
@@ -282,7 +282,8 @@ TokenValue gather(const TokenReader& reader) {
     return rows_of(extents);
 }
 
-/// Of as many dimensions: a token's elements are picked from or put into a token's.
+/// Data and indices have as many dimensions: a token's elements are picked from or put into a
+/// token's.
 TokenValue gather_elements(const TokenReader& reader) {
     const TokenValue along_axis = along(reader, reader.as<ov::op::v6::GatherElements>().get_axis());
     const MaybeExtents indices = reader.extents(1);
@@ -370,7 +371,7 @@ TokenValue shape_of(const TokenReader& reader) {
     return extents ? TokenValue{Kind::SHAPE, *extents} : TokenValue();
 }
 
-/// Of lengths whose elements stay what they are: in another type of integers or another shape.
+/// Lengths whose elements stay what they are, in another type of integers or another shape.
 TokenValue same_lengths(const TokenReader& reader) {
     const ov::element::Type& type = reader.node().get_output_element_type(0);
     const bool whole = type == ov::element::i64 || type == ov::element::i32;

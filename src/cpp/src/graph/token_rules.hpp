@@ -50,7 +50,7 @@ public:
     MaybeExtents extents(size_t input) const;
     /// The input's elements, if they are lengths of dimensions or constants.
     MaybeExtents shape(size_t input) const;
-    /// The same without tokens.
+    /// The elements of shape(), if none counts tokens.
     std::optional<std::vector<int64_t>> integers(size_t input) const;
     /// The dimensions [0, rank) that the input lists, the negative ones from the end.
     std::optional<std::vector<size_t>> axes(size_t input, size_t rank) const;
@@ -65,9 +65,9 @@ private:
 /// Whether more than its inputs may decide what comes out of the node.
 bool has_state(const ov::Node& node);
 
-/// Of one output of a node that is no input of the model. UNKNOWN for an operation that no rule
-/// knows. A new rule is a function and an entry of the table in token_rules.cpp; a case of it goes
-/// to tests/cpp/fast_prefill_test.cpp.
+/// What comes out of one output of a node that is no input of the model. UNKNOWN for an operation
+/// that no rule knows. A new rule is a function and an entry of the table in token_rules.cpp; a
+/// case of it goes to tests/cpp/fast_prefill_test.cpp.
 TokenValue apply_token_rule(const TokenReader& reader, size_t output);
 
 // ---- Assignments to slices, as PyTorch's are exported

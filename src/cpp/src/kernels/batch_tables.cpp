@@ -34,7 +34,7 @@ void check_begins(const char* name, const Table& begins, size_t num_sequences, s
     check_last(name, begins, last);
 }
 
-/// Of sequence i, whose part of `begins` was checked.
+/// The rows of sequence i, whose part of `begins` was checked.
 int64_t rows_of(const Table& begins, size_t i) {
     return int64_t(begins[i + 1]) - begins[i];
 }

@@ -127,16 +127,13 @@ void run_gated_group(const LinearKernels& all, const Bf16Block& block, size_t be
 /// Packs rows [first, first + count) of a call.
 void pack_rows(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t first,
                size_t count, const PackedRows& rows) {
-    static thread_local LineBuffer<float> normed;
-    for (size_t r = 0; r < count; ++r) {
-        const float* x = input.x + (first + r) * k;
-        if (input.gamma) {
-            float* norm = normed.resize(k);
-            kernels.rms_norm(x, input.gamma, input.epsilon, k, norm);
-            x = norm;
-        }
-        kernels.bf16.pack_row(x, k, rows.tile_rows, rows.at(r, 0));
-    }
+    for (size_t r = 0; r < count; ++r)
+        pack_row(kernels, input, k, first + r, rows.tile_rows, rows.at(r, 0));
+}
+
+/// Room for `count` rows of k.
+PackedRows resize(LineBuffer<uint16_t>& memory, size_t count, size_t k, size_t tile_rows) {
+    return packed_rows(memory.resize(packed_numbers(count, k, tile_rows)), k, tile_rows);
 }
 
 /// Rows [first, first + count) of a call, packed as `rows`, times a matrix.
@@ -166,12 +163,6 @@ Bf16Block gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t cou
     return block;
 }
 
-void run(const LinearKernels& kernels, Bf16Block block) {
-    static thread_local LineBuffer<uint8_t> scratch;
-    block.scratch = scratch.resize(kernels.bf16.scratch_bytes);
-    kernels.bf16.run(kernels, block);
-}
-
 // ---- Threads that keep their own rows
 
 /// How the rows of a call are divided among threads that keep them: blocks alike, as many for each.
@@ -194,8 +185,8 @@ struct OwnRows {
 /// Packs a block into memory of the running thread.
 PackedRows pack_own_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
                          size_t first, size_t count) {
-    static thread_local Bf16Rows memory;
-    const PackedRows rows = memory.resize(count, k, kernels.bf16.tile_rows);
+    static thread_local LineBuffer<uint16_t> memory;
+    const PackedRows rows = resize(memory, count, k, kernels.bf16.tile_rows);
     pack_rows(kernels, input, k, first, count, rows);
     return rows;
 }
@@ -205,17 +196,18 @@ void run_own_rows(const LinearKernels& kernels, const LinearInput& input,
                   size_t first, size_t count) {
     const size_t k = outputs[0].weights->k();
     const PackedRows rows = pack_own_rows(kernels, input, k, first, count);
-    for (size_t i = 0; i < matrices; ++i) run(kernels, block_of(outputs[i], rows, first, count));
+    for (size_t i = 0; i < matrices; ++i)
+        run_block(kernels, block_of(outputs[i], rows, first, count));
     if (angles.size) rotate_rows(kernels, outputs, matrices, first, count, angles);
 }
 
 void run_own_rows(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp,
                   size_t first, size_t count) {
-    static thread_local Bf16Rows memory;
+    static thread_local LineBuffer<uint16_t> memory;
     const PackedRows rows = pack_own_rows(kernels, input, mlp.gate->k(), first, count);
-    const PackedRows inner = memory.resize(count, mlp.down->k(), rows.tile_rows);
-    run(kernels, gated_block_of(mlp, rows, count, inner));
-    run(kernels, block_of({mlp.down, mlp.output, mlp.residual}, inner, first, count));
+    const PackedRows inner = resize(memory, count, mlp.down->k(), rows.tile_rows);
+    run_block(kernels, gated_block_of(mlp, rows, count, inner));
+    run_block(kernels, block_of({mlp.down, mlp.output, mlp.residual}, inner, first, count));
 }
 
 // ---- Threads that share all rows
@@ -256,12 +248,12 @@ void run_item(const LinearKernels& kernels, const Item& item, Bf16Block block) {
     const size_t column = item.begin * tile_outputs;
     if (!block.up) block.output += column;
     if (block.residual) block.residual += column;
-    run(kernels, block);
+    run_block(kernels, block);
 }
 
 /// What the threads of a call share, kept from call to call.
 struct SharedRows {
-    Bf16Rows rows, inner;
+    LineBuffer<uint16_t> rows, inner;
     std::vector<size_t> tiles;
     std::vector<Item> items, gated_items;
 
@@ -288,6 +280,24 @@ auto packing(const LinearKernels& kernels, const LinearInput& input, size_t k,
 
 }  // namespace
 
+void pack_row(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t row,
+              size_t tile_rows, uint16_t* out) {
+    static thread_local LineBuffer<float> normed;
+    const float* x = input.x + row * k;
+    if (input.gamma) {
+        float* norm = normed.resize(k);
+        kernels.rms_norm(x, input.gamma, input.epsilon, k, norm);
+        x = norm;
+    }
+    kernels.bf16.pack_row(x, k, tile_rows, out);
+}
+
+void run_block(const LinearKernels& kernels, Bf16Block block) {
+    static thread_local LineBuffer<uint8_t> scratch;
+    block.scratch = scratch.resize(kernels.bf16.scratch_bytes);
+    kernels.bf16.run(kernels, block);
+}
+
 void run_by_groups(const LinearKernels& kernels, const Bf16Block& block) {
     const size_t step = kernels.bf16.item_tiles / (block.up ? 2 : 1);
     for (size_t begin = block.begin; begin < block.end; begin += step) {
@@ -307,7 +317,7 @@ void bf16_linear(const LinearKernels& kernels, const LinearInput& input,
                                       }});
     const size_t k = outputs[0].weights->k(), step = kernels.bf16.tile_rows;
     SharedRows& shared = SharedRows::mine();
-    const PackedRows rows = shared.rows.resize(input.rows, k, step);
+    const PackedRows rows = resize(shared.rows, input.rows, k, step);
     shared.tiles.clear();
     size_t tiles = 0;
     for (size_t i = 0; i < count; ++i) {
@@ -339,8 +349,8 @@ void bf16_mlp(const LinearKernels& kernels, const LinearInput& input, const Gate
                                                        own.count(i));
                                       }});
     SharedRows& shared = SharedRows::mine();
-    const PackedRows rows = shared.rows.resize(input.rows, mlp.gate->k(), bf16.tile_rows);
-    const PackedRows inner = shared.inner.resize(input.rows, mlp.down->k(), bf16.tile_rows);
+    const PackedRows rows = resize(shared.rows, input.rows, mlp.gate->k(), bf16.tile_rows);
+    const PackedRows inner = resize(shared.inner, input.rows, mlp.down->k(), bf16.tile_rows);
     const LinearOutput down{mlp.down, mlp.output, mlp.residual};
     shared.tiles = {mlp.down->tiles()};
     divide(bf16, shared.tiles, tiles_per_item(bf16, mlp.down->tiles()), input.rows, shared.items);

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "kernels/bf16_kernels.hpp"
 #include "kernels/line_buffer.hpp"
@@ -12,18 +11,21 @@
 
 namespace pagewheel::kernels {
 
-/// Memory for packed rows.
-class Bf16Rows {
-public:
-    PackedRows resize(size_t rows, size_t k, size_t tile_rows) {
-        const size_t k_blocks = (k + PackedLinear::k_block - 1) / PackedLinear::k_block;
-        const size_t stride = k_blocks * tile_rows * row_block;
-        return {m_numbers.resize((rows + tile_rows - 1) / tile_rows * stride), tile_rows, stride};
-    }
+/// Packed rows of k in memory of the caller's.
+inline PackedRows packed_rows(uint16_t* numbers, size_t k, size_t tile_rows) {
+    const size_t k_blocks = (k + PackedLinear::k_block - 1) / PackedLinear::k_block;
+    return {numbers, tile_rows, k_blocks * tile_rows * row_block};
+}
+inline size_t packed_numbers(size_t rows, size_t k, size_t tile_rows) {
+    return (rows + tile_rows - 1) / tile_rows * packed_rows(nullptr, k, tile_rows).tile_stride;
+}
 
-private:
-    LineBuffer<uint16_t> m_numbers;
-};
+/// Rounds row `row` of a call, normalised first where that is asked for, to `out`.
+void pack_row(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t row,
+              size_t tile_rows, uint16_t* out);
+
+/// Runs a block with scratch memory of the calling thread's.
+void run_block(const LinearKernels& kernels, Bf16Block block);
 
 /// quantized_linear() and gated_mlp() with Activations::bf16, by kernels that have products of
 /// bf16.

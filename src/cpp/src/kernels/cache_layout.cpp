@@ -81,7 +81,7 @@ float dequantized(float code, uint32_t scale_and_minimum) {
            float_of_half(static_cast<uint16_t>(scale_and_minimum >> 16));
 }
 
-/// Of a word's bits, those of an element that begins `shift` bits up.
+/// The bits of a word that are an element, which begins `shift` bits up.
 template <class T>
 uint32_t element_at(uint32_t word, size_t shift) {
     constexpr uint32_t mask = T::bits == 32 ? ~0u : (1u << T::bits % 32) - 1;

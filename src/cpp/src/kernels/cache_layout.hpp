@@ -82,7 +82,7 @@ struct CacheLayout {
 /// The key of token `token` (in the block) and a kv head as floats; out [key_size].
 void read_key(const CacheLayout& layout, const uint8_t* key_block, size_t token, size_t kv_head,
               float* out);
-/// The same of a value; out [value_size].
+/// The value of token `token` and a kv head as floats; out [value_size].
 void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t token, size_t kv_head,
                 float* out);
 
@@ -90,7 +90,7 @@ void read_value(const CacheLayout& layout, const uint8_t* value_block, size_t to
 /// or, towards its beginning, of the same.
 void copy_keys(const CacheLayout& layout, const uint8_t* from_block, size_t from, uint8_t* to_block,
                size_t to, size_t count);
-/// The same of values.
+/// Copies values as copy_keys() does keys.
 void copy_values(const CacheLayout& layout, const uint8_t* from_block, size_t from,
                  uint8_t* to_block, size_t to, size_t count);
 

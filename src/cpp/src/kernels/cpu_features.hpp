@@ -50,18 +50,18 @@ private:
     uint32_t m_bits = 0;
 };
 
-/// Those of the processor that this runs on, and that its operating system lets programs use. Of
-/// AMX it may still refuse the use (tiles_are_permitted()).
+/// The features of the processor that this runs on, and that its operating system lets programs
+/// use. Of AMX it may still refuse the use (tiles_are_permitted()).
 CpuFeatures processor_features();
 
 /// AMX's, from what CPUID's leaf 7 says in EDX and from XCR0, in which the operating system marks
 /// the registers that it saves. Without tiles there are no instructions on them.
 CpuFeatures tile_features(uint32_t leaf7_edx, uint64_t xcr0);
 
-/// Those of a processor with AVX512_BF16, by the vendor that CPUID's leaf 0 names. AMD's vdpbf16ps
-/// does twice as many operations a second as f32's products, and Intel's, which is not meant for
-/// more than what AMX leaves over, half as many (docs/quantized_linear.md). Vendors that nobody has
-/// measured count as Intel.
+/// The features of a processor with AVX512_BF16, by the vendor that CPUID's leaf 0 names. AMD's
+/// vdpbf16ps does twice as many operations a second as f32's products, and Intel's, which is not
+/// meant for more than what AMX leaves over, half as many (docs/quantized_linear.md). Vendors that
+/// nobody has measured count as Intel.
 CpuFeatures bf16_features(std::string_view vendor);
 
 /// Asks Linux for it (arch_prctl) at the first call, and remembers the answer. It holds for all

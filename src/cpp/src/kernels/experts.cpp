@@ -87,17 +87,8 @@ RowForm form_of(const LinearKernels& kernels, const Group& group, Activations ac
     return paired ? RowForm::paired : RowForm::bytes;
 }
 
-/// Packed rows of so many lines, of which `lines` are taken before.
-PackedRows packed_at(const LinearKernels& kernels, CacheLine* memory, size_t k) {
-    const size_t rows = kernels.bf16.tile_rows;
-    const size_t k_blocks = (k + PackedLinear::k_block - 1) / PackedLinear::k_block;
-    return {reinterpret_cast<uint16_t*>(memory), rows, k_blocks * rows * row_block};
-}
-
 size_t packed_lines(const LinearKernels& kernels, size_t count, size_t k) {
-    const size_t tiles = (count + kernels.bf16.tile_rows - 1) / kernels.bf16.tile_rows;
-    return tiles * packed_at(kernels, nullptr, k).tile_stride * sizeof(uint16_t) /
-           sizeof(CacheLine);
+    return packed_numbers(count, k, kernels.bf16.tile_rows) * sizeof(uint16_t) / sizeof(CacheLine);
 }
 
 /// Gives each group memory for its rows and for what gate and up give.
@@ -126,8 +117,12 @@ void place_rows(const LinearKernels& kernels,
         group.rows.place(memory + starts[2 * g]);
         group.inner.place(memory + starts[2 * g + 1]);
         if (!group.in_bf16) continue;
-        group.packed = packed_at(kernels, memory + starts[2 * g], group.expert->gate.k());
-        group.gated = packed_at(kernels, memory + starts[2 * g + 1], group.expert->down.k());
+        const auto packed_at = [&](size_t start, size_t k) {
+            return packed_rows(reinterpret_cast<uint16_t*>(memory + start), k,
+                               kernels.bf16.tile_rows);
+        };
+        group.packed = packed_at(starts[2 * g], group.expert->gate.k());
+        group.gated = packed_at(starts[2 * g + 1], group.expert->down.k());
     }
 }
 
@@ -153,20 +148,7 @@ void plan_gated(const LinearKernels& kernels, Call& call) {
 void quantize_assignment(const LinearKernels& kernels, const LinearInput& input, size_t k,
                          Group& group, size_t row, size_t place) {
     if (!group.in_bf16) return quantize_rows(kernels, input, k, row, group.rows.row(place));
-    static thread_local LineBuffer<float> normed;
-    const float* x = input.x + row * k;
-    if (input.gamma) {
-        float* norm = normed.resize(k);
-        kernels.rms_norm(x, input.gamma, input.epsilon, k, norm);
-        x = norm;
-    }
-    kernels.bf16.pack_row(x, k, group.packed.tile_rows, group.packed.at(place, 0));
-}
-
-void run_bf16(const LinearKernels& kernels, Bf16Block block) {
-    static thread_local LineBuffer<uint8_t> scratch;
-    block.scratch = scratch.resize(kernels.bf16.scratch_bytes);
-    kernels.bf16.run(kernels, block);
+    pack_row(kernels, input, k, row, group.packed.tile_rows, group.packed.at(place, 0));
 }
 
 void run_gated(const LinearKernels& kernels, const Experts& experts, Group& group,
@@ -192,7 +174,7 @@ void run_gated(const LinearKernels& kernels, const Experts& experts, Group& grou
     block.begin = item.begin;
     block.end = item.end;
     block.inner = group.gated.from(item.first);
-    run_bf16(kernels, block);
+    run_block(kernels, block);
 }
 
 /// Columns [begin * 16, ...) of the output, for which a thread adds up all experts.
@@ -248,7 +230,7 @@ private:
             block.end = m_end;
             block.output = buffer.resize(block.row_count * width);
             block.stride = width;
-            run_bf16(m_kernels, block);
+            run_block(m_kernels, block);
             add_weighted(group, first, block.row_count, 0, m_columns, block.output, width);
         }
     }

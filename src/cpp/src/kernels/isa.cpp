@@ -47,7 +47,7 @@ using Feature = CpuFeature;
 constexpr IsaEntry table[] = {PAGEWHEEL_ISAS(PAGEWHEEL_ENTRY) PAGEWHEEL_ENTRY(scalar, true, )};
 #undef PAGEWHEEL_ENTRY
 
-/// As a sentence lists them.
+/// The names of all instruction sets, as a sentence lists them.
 std::string names() {
     std::string text;
     for (size_t i = std::size(table); i-- > 0;)

@@ -48,7 +48,7 @@ private:
 /// for only if AMX would be taken, it is the next one, and a warning says so.
 Isa detected_isa();
 
-/// The same without asking: `wanted` is empty or what PAGEWHEEL_ISA says.
+/// Chooses without asking the operating system: `wanted` is empty or what PAGEWHEEL_ISA says.
 Isa choose_isa(const std::string& wanted, CpuFeatures features);
 
 /// What detected_isa() is and says, where `ask_for_tiles` answers for the operating system.

@@ -69,7 +69,7 @@ struct LogitsKernels {
     /// term overflows, and terms below exp(-87) count as zero.
     double (*sum_exp)(const float* x, size_t n, float shift, float scale);
 
-    /// The same, and out[i] is each term.
+    /// sum_exp(), and out[i] is each term.
     double (*weigh)(const float* x, size_t n, float shift, float scale, float* out);
 
     /// Index of the first of x[begin, n) that is greater than `threshold`; n if none is.
@@ -84,7 +84,7 @@ struct LogitsKernels {
     /// Sum of weights[i] * (x[i] - shift) over [0, n) where the weight is not 0.
     double (*sum_weighted)(const float* x, const float* weights, size_t n, float shift);
 
-    /// Of the x[i] - shift where x[i] is not minus infinity.
+    /// The moments of the x[i] - shift where x[i] is not minus infinity.
     Moments (*moments)(const float* x, size_t n, float shift);
 
     /// out[i] = -|x[i] - centre|.
@@ -95,20 +95,6 @@ struct LogitsKernels {
 };
 
 const LogitsKernels& logits_kernels(Isa isa);
-
-inline size_t argmax(const float* x, size_t n, Isa isa) {
-    return logits_kernels(isa).argmax(x, n);
-}
-inline double sum_exp(const float* x, size_t n, float shift, float scale, Isa isa) {
-    return logits_kernels(isa).sum_exp(x, n, shift, scale);
-}
-inline size_t find_above(const float* x, size_t begin, size_t n, float threshold, Isa isa) {
-    return logits_kernels(isa).find_above(x, begin, n, threshold);
-}
-
-inline void ban_unset(float* x, const uint32_t* bits, size_t n, Isa isa) {
-    logits_kernels(isa).ban_unset(x, bits, n);
-}
 
 /// The scalar ones, which take what does not fill a vector of the others.
 extern const LogitsKernels scalar_logits;

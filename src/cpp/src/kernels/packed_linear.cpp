@@ -78,7 +78,7 @@ void read_row(const LinearWeights& weights, size_t row, uint8_t* out) {
     if (i < k) out[i] = uint8_t(bytes[(first + i) / 2] & 15) ^ flip;
 }
 
-/// Of the unsigned value.
+/// The zero point of the unsigned values of a group.
 float zero_point(const LinearWeights& weights, size_t group) {
     const float own = weights.zero_points ? weights.zero_points[group] : 0.0f;
     return own + float(shift(weights.type));

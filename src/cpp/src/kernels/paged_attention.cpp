@@ -209,7 +209,7 @@ private:
 
     // ---- scores
 
-    /// Of the sequence's kv head, the rows of the last scored(s) tokens [scored, ratio].
+    /// The statistics of the sequence's kv head: rows of the last scored(s) tokens [scored, ratio].
     RowStatistics* statistics(size_t s, size_t kv_head) const {
         return memory_.statistics.data() + plan_.statistics(s, kv_head, tokens_.scored(s), ratio_);
     }

@@ -15,7 +15,7 @@ namespace pagewheel::kernels {
 /// What rows are held as (QuantizedBlock).
 enum class RowForm { bytes, paired, wide };
 
-/// Of calls whose rows are not paired.
+/// The form of the rows of a call that are not paired.
 inline RowForm streamed_form(const LinearInput& input) {
     return input.activations == Activations::int16 ? RowForm::wide : RowForm::bytes;
 }

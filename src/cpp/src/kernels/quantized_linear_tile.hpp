@@ -27,7 +27,7 @@ constexpr float activation_steps = 127;
 /// are three products of bytes instead of four. |x2| < 1920 keeps b within a byte.
 constexpr int wide_activation_steps = 1904;
 
-/// Of wide activations of a k-block.
+/// The bytes of a k-block of wide activations.
 constexpr size_t wide_k_block_bytes = 48;
 
 /// A float whose last place is 1. Integers of up to 2^22 added to its bits are added to the float.
@@ -37,7 +37,7 @@ constexpr float float_of_integers = 0x1.8p23f;
 /// Their sums and a k-block's weights fit the registers; more gained nothing.
 constexpr size_t max_block_rows = 8;
 
-/// The same of the paired product, whose sums lie in memory.
+/// Rows of the paired product, whose sums lie in memory.
 constexpr size_t max_paired_rows = 64;
 
 /// Activations of a block of rows, k-block after k-block: in a byte each, paired, or wide.
@@ -66,7 +66,7 @@ struct QuantizedBlock {
     float* magic = nullptr;          // [k_blocks][stride] or null: scale * float_of_integers
 
     bool wide() const { return magic != nullptr; }
-    /// Of a row's k-block.
+    /// The bytes of a row's k-block.
     size_t value_bytes() const { return wide() ? wide_k_block_bytes : PackedLinear::k_block; }
 
     /// Rows [first, first + count) of it.
@@ -139,7 +139,8 @@ struct LinearKernels {
                      const QuantizedBlock& block);
     void (*multiply)(const PackedLinear& weights, const uint8_t* tile, const QuantizedBlock& block,
                      const TileOutput& output);
-    /// The same to the bit for a paired block and weights of 4 bits; null where there is none.
+    /// Gives the bits of multiply() for a paired block and weights of 4 bits; null where there is
+    /// none.
     void (*multiply_pairs)(const PackedLinear& weights, const uint8_t* tile,
                            const QuantizedBlock& block, const TileOutput& output);
     /// out[i] = gamma[i] * x[i] / sqrt(mean(x^2) + epsilon), i < k.

@@ -120,8 +120,8 @@ struct Phase {
     Body body;
 };
 
-/// The same where neighbouring items are neighbours in memory: each thread has a range of them, so
-/// that it reads one stream, and the same from call to call (WorkRanges).
+/// A phase in which neighbouring items are neighbours in memory: each thread has a range of them,
+/// so that it reads one stream, and the same from call to call (WorkRanges).
 template <class Body>
 struct StreamPhase : Phase<Body> {
     using Progress = detail::StreamProgress;
@@ -203,7 +203,7 @@ void run_phases_with(size_t helpers, const Phases&... phases) {
     failure.rethrow();
 }
 
-/// The same on as many threads as the caller's arena has.
+/// Runs the phases on as many threads as the caller's arena has.
 template <class... Phases>
 void run_phases(const Phases&... phases) {
     const auto threads = size_t(tbb::this_task_arena::max_concurrency());

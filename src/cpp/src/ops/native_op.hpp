@@ -16,7 +16,7 @@ struct Rows {
     Rows() = default;
     Rows(const float* values, size_t count, size_t width)
         : values(values), count(count), width(width) {}
-    /// Of a tensor whose last dimension is a row. Throws ov::Exception if it is not f32.
+    /// Rows of a tensor whose last dimension is a row. Throws ov::Exception if it is not f32.
     explicit Rows(const ov::Tensor& tensor);
 
     size_t size() const { return count * width; }

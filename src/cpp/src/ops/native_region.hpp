@@ -97,9 +97,9 @@ struct RegionScratch {
     std::unique_ptr<RegionScratch> next;  ///< of those that are free
 };
 
-/// As many scratches as there were calls at once. They are the plan's and not the threads', so that
-/// a model that goes takes its memory with it, and not the node's, because the plugin may run one
-/// node for several streams.
+/// The scratches of a plan, as many as there were calls at once. They are the plan's and not the
+/// threads', so that a model that goes takes its memory with it, and not the node's, because the
+/// plugin may run one node for several streams.
 class RegionScratchPool {
 public:
     struct GiveBack {

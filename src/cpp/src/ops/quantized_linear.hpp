@@ -43,7 +43,7 @@ public:
         /// not 0 are equal. Empty: none is.
         std::vector<size_t> rotary_sizes;
 
-        /// Of the heads that are rotated; 0: there are none.
+        /// The size of the heads that are rotated; 0: there are none.
         size_t rotary_size() const;
     };
 

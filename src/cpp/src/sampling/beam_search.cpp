@@ -42,7 +42,7 @@ BeamSearch::BeamSearch(const GenerationConfig& config, size_t prompt_length, siz
 void BeamSearch::score(size_t slot, const std::vector<int64_t>& tokens, float* logits, size_t n) {
     const float best = logits[find_best_token(logits, n, m_isa)];
     const double log_total =
-        double(best) + std::log(kernels::sum_exp(logits, n, best, 1.0f, m_isa));
+        double(best) + std::log(kernels::logits_kernels(m_isa).sum_exp(logits, n, best, 1.0f));
     std::vector<TokenLogit>& continuations = m_slots[slot].continuations;
     m_slots[slot].scored = true;
     try {

@@ -17,7 +17,7 @@ void throw_all_banned() {
 }
 
 size_t find_best_token(const float* logits, size_t n, Isa isa) {
-    const size_t best = kernels::argmax(logits, n, isa);
+    const size_t best = kernels::logits_kernels(isa).argmax(logits, n);
     if (std::isfinite(logits[best])) return best;
     if (logits[best] < 0) throw_all_banned();
     throw LogitsError(concat("the model computed a logit of ", logits[best], " for token ", best,
@@ -37,7 +37,8 @@ void find_best_tokens(const float* logits, size_t n, size_t k, float weakest, Is
         if (logits[i] >= weakest) best.push_back({logits[i], int64_t(i)});
     std::make_heap(best.begin(), best.end(), better);
     // What equals the worst comes after it, and is no better.
-    while (i < n && (i = kernels::find_above(logits, i, n, best.front().logit, isa)) < n) {
+    while (i < n &&
+           (i = kernels::logits_kernels(isa).find_above(logits, i, n, best.front().logit)) < n) {
         std::pop_heap(best.begin(), best.end(), better);
         best.back() = {logits[i], int64_t(i)};
         std::push_heap(best.begin(), best.end(), better);
@@ -51,7 +52,8 @@ LogProbs::LogProbs(const float* logits, size_t n, Isa isa)
     const size_t best = find_best_token(logits, n, isa);
     const float logit = logits[best];
     m_best = {{logit, int64_t(best)}};
-    m_log_total = double(logit) + std::log(kernels::sum_exp(logits, n, logit, 1.0f, isa));
+    m_log_total =
+        double(logit) + std::log(kernels::logits_kernels(isa).sum_exp(logits, n, logit, 1.0f));
 }
 
 void LogProbs::find_top(size_t count, int64_t chosen, std::vector<TokenLogProb>& top) {

@@ -71,7 +71,7 @@ std::unique_ptr<LogitsProcessor> CustomProcessor::fork_of(const LogitsProcessor&
 
 void CustomProcessor::process(const LogitsRow& row, const TokenHistory& history) {
     attempt([&] { m_own->process(row, history); });
-    const size_t token = kernels::argmax(row.logits, row.size, detected_isa());
+    const size_t token = kernels::logits_kernels(detected_isa()).argmax(row.logits, row.size);
     const float logit = row.logits[token];
     if (std::isnan(logit) || (std::isinf(logit) && logit > 0))
         throw processor_error(concat("a logits processor left a logit of ", logit, " for token ",
@@ -106,7 +106,7 @@ void LogitsChain::apply_grammar(const LogitsRow& row, const TokenHistory& histor
     m_grammar->follow(history);
     const std::vector<uint32_t>& mask = m_grammar->mask();
     const size_t known = std::min(row.size, mask.size() * 32);
-    kernels::ban_unset(row.logits, mask.data(), known, detected_isa());
+    kernels::logits_kernels(detected_isa()).ban_unset(row.logits, mask.data(), known);
     // A model may have logits for more tokens than its tokenizer knows.
     std::fill(row.logits + known, row.logits + row.size, -std::numeric_limits<float>::infinity());
 }

@@ -81,8 +81,8 @@ SampledToken Sampler::sample(const TokenHistory& history, float* logits, size_t 
 SampledToken Sampler::select_best(const float* logits, size_t n) const {
     const size_t best = find_best_token(logits, n, m_isa);
     if (m_num_log_probs == 0) return {int64_t(best), 0.0f};
-    return {int64_t(best),
-            rounded_log_prob(-std::log(kernels::sum_exp(logits, n, logits[best], 1.0f, m_isa)))};
+    return {int64_t(best), rounded_log_prob(-std::log(kernels::logits_kernels(m_isa).sum_exp(
+                               logits, n, logits[best], 1.0f)))};
 }
 
 SampledToken Sampler::select(const float* logits, size_t n, size_t position) {

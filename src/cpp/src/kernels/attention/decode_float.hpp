@@ -108,7 +108,7 @@ struct FloatArithmetic {
         }
     }
 
-    /// The same in codes, over words [begin, end).
+    /// Sums products of queries and codes, or numbers, over words [begin, end).
     template <size_t R, size_t N>
     [[gnu::always_inline]] static void dot(const KeyLanes& keys, size_t begin, size_t end,
                                            const PreparedQueries& q, size_t row, Vec (&out)[R][N]) {
@@ -259,7 +259,8 @@ private:
                tile.kv_head;
     }
 
-    /// The same of what is read a span after block b, block i of this span; `own` if nothing is.
+    /// The first head of what is read a span after block b, block i of this span; `own` if nothing
+    /// is.
     size_t head_ahead(size_t b, size_t i, size_t own) const {
         const size_t later = b + span_blocks(view_.layout.block_size);
         if (later < view_.tile->block_end) return first_head(*view_.tile, later);

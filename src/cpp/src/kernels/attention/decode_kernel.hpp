@@ -105,7 +105,7 @@ private:
         }
     }
 
-    /// The same for rows [row, row + R) and N vectors from `word` of the group's [first, last).
+    /// add() for rows [row, row + R) and N vectors from `word` of the group's [first, last).
     template <size_t R, size_t N>
     [[gnu::noinline]] void row_values(size_t head, size_t row, size_t first, size_t word,
                                       size_t last, float* acc) {

@@ -35,10 +35,10 @@ public:
         }
     }
 
-    /// Of kv head `head` of the tile.
+    /// The queries of kv head `head` of the tile.
     PreparedQueries plain(size_t head) const { return of_head(plain_, head); }
 
-    /// The same, rotated up by row `delta` of the LUT; good until the head's next delta.
+    /// Those queries rotated up by row `delta` of the LUT; good until the head's next delta.
     PreparedQueries rotated(size_t head, int32_t delta) {
         const PreparedQueries from = plain(head), to = of_head(rotated_, head);
         if (rotated_by_[head] == delta) return to;
@@ -280,7 +280,7 @@ private:
         return runs > 1 && runs * 6 > tokens;
     }
 
-    /// Of tokens [begin, end) of block i of the span.
+    /// Computes the logits of tokens [begin, end) of block i of the span.
     void block_logits(const PreparedQueries& q, size_t head, size_t i, size_t begin, size_t end) {
         size_t lane = begin / L * L;
         for (; lane + L < end; lane += 2 * L)
@@ -320,7 +320,8 @@ private:
         });
     }
 
-    /// Of a block whose tokens are all rotated differently: by keys rotated down, L at a time.
+    /// Computes the logits of a block whose tokens are all rotated differently: by keys rotated
+    /// down, L at a time.
     void rotated_keys_logits(size_t head, size_t i, size_t tokens) {
         const PreparedQueries q = queries_.plain(head);
         for (size_t lane = 0; lane < tokens; lane += L) {

@@ -77,7 +77,7 @@ private:
         return (tile.block_end - tile.block_begin) * tile.kv_heads * (4 + tile.rows(ratio_));
     }
 
-    /// Of the cache, that the tile reads.
+    /// What the tile reads of the cache.
     size_t bytes_of(const AttentionTile& tile) const {
         return (tile.block_end - tile.block_begin) * tile.kv_heads *
                (layout_.key_head_bytes() + layout_.value_head_bytes());
@@ -105,7 +105,7 @@ private:
                         std::max(2 * threads_, plan_.cache_bytes / min_quarter_bytes));
     }
 
-    /// Those of sequence s, the longest first.
+    /// Adds the tiles of sequence s, the longest first.
     void add_tiles(size_t s) {
         const size_t tokens = tile_tokens(s);
         for (size_t t = tokens_.end(s); t > tokens_.begin(s);) {

@@ -19,7 +19,7 @@ struct BatchTokens {
     size_t context(size_t s) const { return past(s) + fresh(s); }
     size_t position(size_t s, size_t token) const { return past(s) + token - begin(s); }
 
-    /// Of those, at the sequence's end, whose probabilities are asked for.
+    /// The tokens at the sequence's end whose probabilities are asked for.
     size_t scored(size_t s) const {
         if (!tables.has_scores()) return 0;
         return std::min(static_cast<size_t>(std::max(tables.score_windows[s], 0)), fresh(s));
@@ -84,7 +84,7 @@ inline bool has_many_rows(const AttentionTile& tile, size_t ratio) {
 AttentionTile tile_of(const AttentionConfig& config, const AttentionBatch& batch, size_t sequence,
                       size_t kv_head, size_t kv_heads, size_t token_begin, size_t token_end);
 
-/// Of all kv heads of the tile.
+/// The rows of all kv heads of the tile.
 inline size_t all_rows(const AttentionTile& tile, size_t ratio) {
     return tile.kv_heads * tile.rows(ratio);
 }

@@ -22,7 +22,7 @@ struct AttentionTile {
     // this tile are computed.
     const AttentionTile* next = nullptr;
 
-    /// Of each kv head.
+    /// Rows of each kv head.
     size_t rows(size_t ratio) const { return (token_end - token_begin) * ratio; }
 };
 
@@ -61,7 +61,7 @@ struct DecodeKernels {
     void (*write)(const CacheLayout&, const AttentionBatch&, size_t sequence, size_t token);
 };
 
-/// The same for tiles of at least prefill_min_rows rows, the prefill chunks: a block's keys and
+/// The kernels for tiles of at least prefill_min_rows rows, the prefill chunks: a block's keys and
 /// values are made ready once for all rows, where decode reads them as they lie for a few.
 struct PrefillKernels {
     size_t (*scratch_floats)(const AttentionConfig&, size_t rows);
@@ -107,7 +107,7 @@ static constexpr size_t padded(size_t n) {
 /// Logits are computed, and softmax is updated, for about this many keys at once.
 constexpr size_t span_tokens = 128;
 
-/// The same in whole blocks, and in keys.
+/// The blocks of a span, of which span_tokens is about the number of keys.
 static constexpr size_t span_blocks(size_t block_size) {
     return span_tokens > block_size ? span_tokens / block_size : 1;
 }

@@ -101,7 +101,7 @@ template <class V>
     return V::mul(unit, tanh<V>(V::mul(logits, inverse)));
 }
 
-/// The same of logits [rows, stride], columns [begin, end) in whole vectors.
+/// Caps logits [rows, stride], columns [begin, end) in whole vectors.
 template <class V>
 void soft_cap(float* logits, size_t rows, size_t stride, size_t begin, size_t end, float cap) {
     for (size_t r = 0; r < rows; ++r)

@@ -104,7 +104,7 @@ private:
         return {end, 0, end};
     }
 
-    /// Of a pair, 1 or 2; the last of an odd number has one.
+    /// Tiles of a pair: 2, but 1 of the last of an odd number.
     size_t tiles_of(size_t pair) const {
         return m_block.up || m_block.begin + 2 * pair + 1 < m_block.end ? 2 : 1;
     }

@@ -46,11 +46,11 @@ struct TileNumbers {
 
     static Vec rounded(Vec x) { return V::bf16_to_float(V::to_bf16(x)); }
 
-    /// Of each lane a word: `first` along k, then `second`.
+    /// Stores a word for each lane: `first` along k, then `second`.
     static void store(float* to, Vec first, Vec second) {
         V::store(to, V::as_float(V::upper_halves(first, second)));
     }
-    /// The same of numbers that are no bf16: what is nearest, and `apart` from it what that left.
+    /// Stores numbers that are no bf16: what is nearest, and `apart` from it what that left.
     static void store_sums(float* to, size_t apart, Vec first, Vec second) {
         const Vec a = rounded(first), b = rounded(second);
         store(to, a, b);
@@ -92,10 +92,10 @@ public:
     /// Along a head.
     size_t tiles() const { return tiles_; }
 
-    /// Of 16 keys: [2 terms][tiles()] of tiles [16 keys][16 pairs of dimensions]
+    /// The tiles of 16 keys: [2 terms][tiles()] of tiles [16 keys][16 pairs of dimensions]
     float* of(size_t vector) const { return keys_ + vector * 2 * tiles_ * Numbers::words; }
 
-    /// Of these: 1, or 2 if they are sums.
+    /// The terms of these 16 keys: 1, or 2 if they are sums.
     size_t terms(size_t vector) const { return terms_[vector]; }
 
     // Of codes, key = code * scale + minimum.
@@ -204,7 +204,7 @@ public:
     /// `terms` tiles for each 16 dimensions. Row tiles() of tiles is one tile, which sums.
     size_t tiles() const { return width_ / side; }
 
-    /// Of 32 tokens: the tiles [16 dimensions][16 pairs of tokens], 16 dimensions after another.
+    /// The tiles of 32 tokens: [16 dimensions][16 pairs of tokens], 16 dimensions after another.
     const float* of(size_t tokens) const { return values_ + tokens * apart(); }
     /// From those to the next 32 tokens'.
     size_t apart() const { return (tiles() * terms + 1) * Numbers::words; }

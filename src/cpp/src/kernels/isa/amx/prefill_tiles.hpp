@@ -219,8 +219,8 @@ private:
         return rows != 0;
     }
 
-    /// Of rows, or only of those that have seen no key before: to the largest of the logits, as a
-    /// whole number, so that what it is makes no difference but in the exponents.
+    /// Raises the maxima of all rows, or of those that have seen no key before, to the largest
+    /// logit, as a whole number, so that what it is makes no difference but in the exponents.
     template <bool OnlyNew>
     [[gnu::noinline]] void raise_maxima(const View& view, Keys keys) {
         for (size_t first = 0; first < R; first += side) {
@@ -280,7 +280,7 @@ private:
         });
     }
 
-    /// Of 16 rows, in powers of two; with the logarithm of the value's scale.
+    /// The logits of 16 rows, in powers of two; with the logarithm of the value's scale.
     template <bool Plain>
     [[gnu::always_inline]] Vec logit(const View& view, Keys keys, size_t column,
                                      const Half& half) const {
@@ -427,7 +427,7 @@ private:
         slopes_[row] = slopes ? slopes[tile_.head_of(row)] * log2_e : 0;
     }
 
-    /// Of a group: [tiles, then one for the sums of weights][16][32 rows]
+    /// The floats of a group's sums: [tiles, then one for the sums of weights][16][32 rows]
     size_t group_sums() const { return (values_.tiles() + 1) * side * R; }
 
     /// The group's rows of the result; false if some should be computed anew.

@@ -31,7 +31,8 @@ struct InstructionHalves {
 };
 #endif
 
-/// The same computed in f64, of differences that are exact and products and sums of up to 53 bits.
+/// Numbers of f16 computed in f64, of differences that are exact and products and sums of up to 53
+/// bits.
 struct ModelHalves {
     static __m512i sub(__m512i a, __m512i b) {
         return each(a, b, b, [](__m512d x, __m512d y, __m512d) { return _mm512_sub_pd(x, y); });

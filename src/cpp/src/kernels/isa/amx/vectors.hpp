@@ -7,7 +7,7 @@ namespace pagewheel::kernels::amx {
 namespace {
 
 struct AmxVectors : avx512::Avx512 {
-    /// Of each lane the bf16 number that is nearest to `first` and, above it, to `second`.
+    /// Each lane has the bf16 number that is nearest to `first` and, above it, to `second`.
     static I rounded_halves(F first, F second) {
         const __m512i places =
             _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,

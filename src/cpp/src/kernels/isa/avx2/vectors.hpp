@@ -98,7 +98,7 @@ struct Avx2 : F16c {
     static Mask equal(F a, F b) { return compare<_CMP_EQ_OQ>(a, b); }
     static Mask greater(F a, F b) { return compare<_CMP_GT_OQ>(a, b); }
     static Mask greater_equal(F a, F b) { return compare<_CMP_GE_OQ>(a, b); }
-    /// Of either.
+    /// Whether either is NaN.
     static Mask is_nan(F a, F b) { return compare<_CMP_UNORD_Q>(a, b); }
 
     static F add(F a, F b) { return _mm256_add_ps(a, b); }

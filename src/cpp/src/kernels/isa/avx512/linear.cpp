@@ -151,7 +151,7 @@ template <int bits, size_t rows>
     }
 }
 
-/// The same of weights of 4 bits and wide rows: three products for two places.
+/// The products of a k-block of 4 bits with wide rows: three products for two places.
 template <size_t rows>
 [[gnu::always_inline]] inline void add_wide(const uint8_t* in, const int8_t* x, Dots<rows>& dots) {
     const __m512i low_nibble = _mm512_set1_epi8(15), high_nibble = _mm512_set1_epi8(-16);

@@ -149,7 +149,7 @@ private:
         sums_[row] = _mm512_reduce_add_ps(_mm512_cvtepi32_ps(sum));
     }
 
-    /// Of 16 tokens, value = (code - zero) * scale; 0 where not in the mask.
+    /// What 16 tokens are read with, value = (code - zero) * scale; 0 where not in the mask.
     struct ScaleAndZero {
         ScaleAndZero(__m512i words, __mmask16 mask) {
             scale = Avx512::half_to_float(words);
@@ -177,7 +177,7 @@ private:
         }
     }
 
-    /// The same of a block with rotated keys: each is brought to rotated_length.
+    /// Loads a block with rotated keys: each is brought to rotated_length.
     void load_rotated_keys(size_t block, size_t column) {
         const float* keys = floats_.unpack_keys(block, 0);
         const size_t size = tile_.layout.key_size;

@@ -63,7 +63,7 @@ struct Avx512 : F16c {
     static Mask equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
     static Mask greater(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
     static Mask greater_equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
-    /// Of either.
+    /// Whether either is NaN.
     static Mask is_nan(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
 
     static F add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -194,7 +194,7 @@ struct Avx512 : F16c {
                        _mm_setr_epi8(2, -1, 3, -1, 6, -1, 7, -1, 10, -1, 11, -1, 14, -1, 15, -1)));
     }
 
-    /// Of each lane the upper half of `first` and, above it, that of `second`.
+    /// Each lane has the upper half of `first` and, above it, that of `second`.
     static I upper_halves(F first, F second) {
         constexpr __mmask32 upper = 0xaaaaaaaa;
         return _mm512_mask_blend_epi16(upper, shift_right<16>(as_words(first)), as_words(second));
