@@ -1,5 +1,5 @@
 // Pages of mapped files that are given back.
-#include "graph/mapped_files.hpp"
+#include "graph/compressed_weights.hpp"
 
 #include <gtest/gtest.h>
 

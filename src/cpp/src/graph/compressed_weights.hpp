@@ -1,16 +1,34 @@
-// Recognises matrices that are held in few bits.
+// Recognises matrices that are held in few bits, packs them and lets go of the files they are in.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "graph/mapped_files.hpp"
 #include "kernels/packed_linear.hpp"
 #include "openvino/core/node_output.hpp"
 #include "openvino/op/constant.hpp"
 
 namespace pagewheel {
+
+/// The read-only mappings of files that the process has when this is made. None where the system
+/// does not tell (/proc/self/maps).
+class MappedFiles {
+public:
+    MappedFiles();
+
+    /// Takes the whole pages of [data, data + bytes) out of the process's memory if they are such a
+    /// file's; whoever reads them again gets them from the file. OpenVINO unmaps a model's weights
+    /// only when the last constant of the model is gone, so that what was read of them would stay
+    /// resident.
+    void release(const void* data, size_t bytes) const;
+
+private:
+    std::vector<std::pair<uintptr_t, uintptr_t>> m_ranges;  // [begin, end)
+};
 
 /// A weight as optimum-intel, NNCF and pagewheel's converter write it:
 ///

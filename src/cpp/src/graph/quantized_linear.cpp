@@ -5,7 +5,6 @@
 
 #include "base/check.hpp"
 #include "graph/compressed_weights.hpp"
-#include "graph/mapped_files.hpp"
 #include "graph/node_queries.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/matmul.hpp"

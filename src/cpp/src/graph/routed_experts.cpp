@@ -8,7 +8,6 @@
 
 #include "base/check.hpp"
 #include "graph/compressed_weights.hpp"
-#include "graph/mapped_files.hpp"
 #include "graph/node_queries.hpp"
 #include "openvino/op/add.hpp"
 #include "openvino/op/broadcast.hpp"

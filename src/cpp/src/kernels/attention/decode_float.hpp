@@ -123,14 +123,12 @@ struct FloatArithmetic {
                 prefetch_line<n * V::lanes>(words, keys.ahead);
             });
             unrolled<T::dims_per_word>([&](auto g) PAGEWHEEL_INLINE {
-                Vec key[N];
-                unrolled<N>([&](auto n)
-                                PAGEWHEEL_INLINE { key[n] = T::template element<V, g>(word[n]); });
-                unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                    const Vec x = V::set(query[r * stride + w * T::dims_per_word + g]);
-                    unrolled<N>([&](auto n)
-                                    PAGEWHEEL_INLINE { out[r][n] = V::fma(key[n], x, out[r][n]); });
-                });
+                add_outer_product<V::add_product>(
+                    out,
+                    [&](auto r) PAGEWHEEL_INLINE {
+                        return V::set(query[r * stride + w * T::dims_per_word + g]);
+                    },
+                    [&](auto n) PAGEWHEEL_INLINE { return T::template element<V, g>(word[n]); });
             });
         }
     }
