@@ -34,7 +34,9 @@ class GenaiApiEngine(Engine):
     Options are SchedulerConfig fields, else device properties; `eviction.X`, which sets X of a
     CacheEvictionConfig and turns cache eviction on; and `prime_prefix`: what all prompts begin
     with is first, on the clock, sent as a request of its own, so that an engine with prefix
-    caching that shares nothing among requests of one batch has it cached.
+    caching that shares nothing among requests of one batch has it cached. `temperature` samples
+    instead of decoding greedily, each request with a seed of its own: a random model repeats one
+    token else, and a random mixture of experts the same experts.
     """
 
     module_name: str
@@ -47,8 +49,9 @@ class GenaiApiEngine(Engine):
         properties = {}
         eviction = {}
         self._primes = bool(self.options.get("prime_prefix", False))
+        self._temperature = float(self.options.get("temperature", 0.0))
         for key, value in self.options.items():
-            if key == "prime_prefix":
+            if key in ("prime_prefix", "temperature"):
                 continue
             if key.startswith(_EVICTION):
                 eviction[key.removeprefix(_EVICTION)] = value
@@ -61,6 +64,7 @@ class GenaiApiEngine(Engine):
             config.cache_eviction_config = eviction_config(self._api, eviction)
         self._settings = {"device": device, "scheduler_config": config.to_string()}
         self._settings["prime_prefix"] = str(self._primes)
+        self._settings["temperature"] = str(self._temperature)
         self._settings |= {f"{_EVICTION}{key}": str(value) for key, value in eviction.items()}
         self._settings |= {key: str(value) for key, value in properties.items()}
         self._pipeline = self.open_pipeline(model, config, device, properties)
@@ -80,15 +84,17 @@ class GenaiApiEngine(Engine):
         inputs = self._pipeline.get_tokenizer().encode(text, add_special_tokens=False)
         return [int(token) for token in np.asarray(inputs.input_ids.data).reshape(-1)]
 
-    def _greedy(self, new_tokens: int) -> Any:
+    def _config(self, new_tokens: int, seed: int) -> Any:
         config = self._api.GenerationConfig()
         config.max_new_tokens = new_tokens
         config.ignore_eos = True
-        config.do_sample = False
+        config.do_sample = self._temperature > 0
+        if config.do_sample:
+            config.temperature = self._temperature
+            config.rng_seed = seed
         return config
 
     def generate(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Generated:
-        config = self._greedy(new_tokens)
         tensor = importlib.import_module("openvino").Tensor
         tensors = [tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
         pipeline = self._pipeline
@@ -96,11 +102,14 @@ class GenaiApiEngine(Engine):
         started = time.perf_counter()
         if shared:
             prefix = tensor(np.array([prompts[0][:shared]], dtype=np.int64))
-            primer = pipeline.add_request(len(prompts), prefix, self._greedy(1))
+            primer = pipeline.add_request(len(prompts), prefix, self._config(1, 0))
             while pipeline.has_non_finished_requests():
                 pipeline.step()
             self._check_counts([primer], 1)
-        handles = [pipeline.add_request(i, ids, config) for i, ids in enumerate(tensors)]
+        handles = [
+            pipeline.add_request(i, ids, self._config(new_tokens, i))
+            for i, ids in enumerate(tensors)
+        ]
         steps: list[float] = []
         while pipeline.has_non_finished_requests():
             pipeline.step()

@@ -36,8 +36,8 @@ class GenaiEngine(GenaiApiEngine):
         self._eos_token_id = _eos_token_id(model)
         return self._api.ContinuousBatchingPipeline(str(model), config, device, properties)
 
-    def _greedy(self, new_tokens: int) -> Any:
-        config = super()._greedy(new_tokens)
+    def _config(self, new_tokens: int, seed: int) -> Any:
+        config = super()._config(new_tokens, seed)
         if self._eos_token_id is not None:
             # The folder it saves from a .gguf has no generation config; it then
             # refuses requests whose stop tokens it fills in with -1.
