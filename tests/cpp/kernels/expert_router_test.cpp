@@ -113,6 +113,31 @@ TEST(ExpertRouter, ChoosesTheBestOfEachKindOfScores) {
         }
 }
 
+TEST(ExpertRouter, ChoosesFromTheBestGroups) {
+    ExpertRouter router;
+    router.k = 6;  // a row's logits are the row
+    router.experts = 6;
+    router.active = 3;
+    router.groups = 3;
+    router.active_groups = 2;
+    router.scores = ExpertRouter::Scores::logits;
+    router.weights.resize(36);
+    for (size_t i = 0; i < 6; ++i) router.weights[i * 7] = 1;
+    const std::vector<float> x{9, -8, 4, 5, 3, 1};
+    const auto chosen_of = [&] {
+        std::vector<uint32_t> chosen(3);
+        std::vector<float> weights(3);
+        route(router, x.data(), 1, chosen.data(), weights.data(), detected_isa());
+        for (size_t j = 0; j < 3; ++j) EXPECT_FLOAT_EQ(weights[j], x[chosen[j]]);
+        return chosen;
+    };
+    EXPECT_EQ(chosen_of(), (std::vector<uint32_t>{0, 3, 2}));
+    router.group_best = 2;  // the first group's are 1 together
+    EXPECT_EQ(chosen_of(), (std::vector<uint32_t>{3, 2, 4}));
+    router.correction = {0, 20, 0, 0, 0, 0};
+    EXPECT_EQ(chosen_of(), (std::vector<uint32_t>{1, 0, 3}));
+}
+
 TEST(ExpertRouter, OfEqualScoresTheLowerNumberIsChosen) {
     std::mt19937 random(2);
     ExpertRouter router = make_router(8, 3, random);

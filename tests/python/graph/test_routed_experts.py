@@ -57,4 +57,5 @@ def test_every_layer_is_taken(folder: Path) -> None:
     found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", {})
     counts = {(one.runs_on, one.operation): one.count for one in found.counts}
     assert counts[("pagewheel", "RoutedExperts")] > 0
+    assert not any(one.operation == "TopK" for one in found.counts)  # the router is a part of it
     assert not any("experts" in sentence for sentence in found.left)

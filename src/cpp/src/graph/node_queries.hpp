@@ -4,12 +4,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "openvino/core/model.hpp"
 #include "openvino/core/node.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/parameter.hpp"
+#include "openvino/op/reshape.hpp"
+#include "openvino/op/squeeze.hpp"
+#include "openvino/op/unsqueeze.hpp"
 
 namespace pagewheel {
 
@@ -52,6 +57,46 @@ inline std::optional<float> scalar(const ov::Output<ov::Node>& output) {
     const auto constant = constant_under(output);
     if (!constant || ov::shape_size(constant->get_shape()) != 1) return {};
     return constant->cast_vector<float>()[0];
+}
+
+/// The node of this kind that gives the value; null if it is another.
+template <class Op>
+std::shared_ptr<Op> as(const ov::Output<ov::Node>& value) {
+    return ov::as_type_ptr<Op>(value.get_node_shared_ptr());
+}
+
+/// Of the inputs of a sum or product, the one that `known` gives something for, and the other.
+template <class Op, class Known>
+auto split_operands(const ov::Output<ov::Node>& value, const Known& known)
+    -> std::optional<std::pair<typename decltype(known(value))::value_type, ov::Output<ov::Node>>> {
+    const auto node = as<Op>(value);
+    if (!node) return {};
+    for (const size_t i : {0, 1})
+        if (auto found = known(node->input_value(i)))
+            return std::make_pair(std::move(*found), node->input_value(1 - i));
+    return {};
+}
+
+/// What is reshaped, squeezed or unsqueezed to `value`.
+inline ov::Output<ov::Node> without_reshapes(ov::Output<ov::Node> value) {
+    while (ov::is_type<ov::op::v1::Reshape>(value.get_node()) ||
+           ov::is_type<ov::op::v0::Unsqueeze>(value.get_node()) ||
+           ov::is_type<ov::op::v0::Squeeze>(value.get_node()))
+        value = value.get_node()->input_value(0);
+    return value;
+}
+
+/// The values of a constant of whole numbers.
+inline std::optional<std::vector<int64_t>> integers(const ov::Output<ov::Node>& value) {
+    const auto constant = integers_under(value);
+    if (!constant) return {};
+    return constant->cast_vector<int64_t>();
+}
+
+/// Whether `value` is the number `axis` alone, counted from either end.
+inline bool is_axis(const ov::Output<ov::Node>& value, int64_t axis, size_t rank) {
+    const auto axes = integers(value);
+    return axes && axes->size() == 1 && ((*axes)[0] == axis || (*axes)[0] + int64_t(rank) == axis);
 }
 
 inline bool has_one_reader(const ov::Output<ov::Node>& output) {

@@ -8,29 +8,20 @@
 
 #include "base/check.hpp"
 #include "graph/compressed_weights.hpp"
+#include "graph/expert_routing.hpp"
 #include "graph/node_queries.hpp"
 #include "openvino/op/add.hpp"
-#include "openvino/op/broadcast.hpp"
 #include "openvino/op/clamp.hpp"
-#include "openvino/op/divide.hpp"
-#include "openvino/op/gather_elements.hpp"
 #include "openvino/op/gelu.hpp"
 #include "openvino/op/matmul.hpp"
 #include "openvino/op/minimum.hpp"
 #include "openvino/op/multiply.hpp"
 #include "openvino/op/reduce_sum.hpp"
 #include "openvino/op/reshape.hpp"
-#include "openvino/op/scatter_elements_update.hpp"
 #include "openvino/op/shape_of.hpp"
-#include "openvino/op/sigmoid.hpp"
 #include "openvino/op/slice.hpp"
-#include "openvino/op/softmax.hpp"
-#include "openvino/op/squeeze.hpp"
 #include "openvino/op/swish.hpp"
 #include "openvino/op/tile.hpp"
-#include "openvino/op/topk.hpp"
-#include "openvino/op/transpose.hpp"
-#include "openvino/op/unsqueeze.hpp"
 #include "ops/routed_experts.hpp"
 
 namespace pagewheel {
@@ -38,46 +29,7 @@ namespace {
 
 using ov::op::v0::Constant;
 using Value = ov::Output<ov::Node>;
-using kernels::ExpertRouter;
 using kernels::GateFunction;
-
-template <class Op>
-std::shared_ptr<Op> as(const Value& value) {
-    return ov::as_type_ptr<Op>(value.get_node_shared_ptr());
-}
-
-/// Of the inputs of a sum or product, the one that `known` gives something for, and the other.
-template <class Op, class Known>
-auto split_operands(const Value& value, const Known& known)
-    -> std::optional<std::pair<typename decltype(known(value))::value_type, Value>> {
-    const auto node = as<Op>(value);
-    if (!node) return {};
-    for (const size_t i : {0, 1})
-        if (auto found = known(node->input_value(i)))
-            return std::make_pair(std::move(*found), node->input_value(1 - i));
-    return {};
-}
-
-Value without_reshapes(Value value) {
-    while (ov::is_type<ov::op::v1::Reshape>(value.get_node()) ||
-           ov::is_type<ov::op::v0::Unsqueeze>(value.get_node()) ||
-           ov::is_type<ov::op::v0::Squeeze>(value.get_node()))
-        value = value.get_node()->input_value(0);
-    return value;
-}
-
-std::optional<std::vector<int64_t>> integers(const Value& value) {
-    const auto constant = integers_under(value);
-    if (!constant) return {};
-    return constant->cast_vector<int64_t>();
-}
-
-bool is_axis(const Value& value, int64_t axis, size_t rank) {
-    const auto axes = integers(value);
-    return axes && axes->size() == 1 && ((*axes)[0] == axis || (*axes)[0] + int64_t(rank) == axis);
-}
-
-// ---- The experts
 
 /// A product of each expert's rows with its matrix, and what is added.
 struct StackedLinear {
@@ -247,152 +199,6 @@ std::optional<FoundExperts> find_experts(const Value& outputs) {
     if (!x) return {};
     return FoundExperts{std::move(*halves), std::move(*down), activated.function, *x};
 }
-
-// ---- The router
-
-struct FoundRouting {
-    Value chosen, weights;  // [rows, active]
-    size_t active;
-};
-
-bool is_zero(const Value& value) {
-    const auto broadcast =
-        ov::as_type_ptr<ov::op::util::BroadcastBase>(value.get_node_shared_ptr());
-    const auto constant = constant_under(broadcast ? broadcast->input_value(0) : value);
-    if (!constant) return false;
-    const auto values = constant->cast_vector<float>();
-    return std::all_of(values.begin(), values.end(), [](float v) { return v == 0; });
-}
-
-/// From what the experts' outputs are multiplied with.
-std::optional<FoundRouting> find_routing(const Value& weights) {
-    const auto transpose = as<ov::op::v1::Transpose>(without_reshapes(weights));
-    if (!transpose || integers(transpose->input_value(1)) != std::vector<int64_t>{1, 0}) return {};
-    const auto scatter = ov::as_type_ptr<ov::op::util::ScatterElementsUpdateBase>(
-        transpose->get_input_node_shared_ptr(0));
-    const auto reducing = ov::as_type_ptr<ov::op::v12::ScatterElementsUpdate>(scatter);
-    using Reduction = ov::op::v12::ScatterElementsUpdate::Reduction;
-    if (!scatter || (reducing && reducing->get_reduction() != Reduction::NONE) ||
-        !is_axis(scatter->input_value(3), 1, 2) || !is_zero(scatter->input_value(0)))
-        return {};
-    const ov::PartialShape& shape = scatter->get_input_partial_shape(1);
-    const ov::element::Type type = scatter->get_input_element_type(1);
-    if (shape.rank().is_dynamic() || shape.size() != 2 || shape[1].is_dynamic() ||
-        shape[1].get_length() < 1 || (type != ov::element::i32 && type != ov::element::i64) ||
-        scatter->get_input_element_type(2) != ov::element::f32)
-        return {};
-    return FoundRouting{scatter->input_value(1), scatter->input_value(2),
-                        size_t(shape[1].get_length())};
-}
-
-/// The constant [n] that is added, as f32.
-std::optional<std::vector<float>> constant_row(const Value& value) {
-    const auto constant = constant_under(value);
-    if (!constant) return {};
-    return constant->cast_vector<float>();
-}
-
-/// Logits: a product of x with a matrix, and a bias.
-bool find_logits(Value value, const Value& x, ExpertRouter& router) {
-    if (auto sum = split_operands<ov::op::v1::Add>(value, constant_row)) {
-        if (sum->first.size() != router.experts) return false;
-        router.bias = sum->first;
-        value = sum->second;
-    }
-    const auto matmul = as<ov::op::v0::MatMul>(value);
-    if (!matmul || matmul->get_transpose_a() || !matmul->get_transpose_b() ||
-        without_reshapes(matmul->input_value(0)) != without_reshapes(x))
-        return false;
-    const auto plain = constant_under(matmul->input_value(1));
-    if (plain && plain->get_shape() == ov::Shape{router.experts, router.k}) {
-        router.weights = plain->cast_vector<float>();
-        return true;
-    }
-    std::string reason;
-    const auto compressed = find_compressed_weights(matmul->input_value(1), reason);
-    if (!compressed || compressed->experts > 0 || compressed->n != router.experts ||
-        compressed->k != router.k || compressed->values->get_element_type() == ov::element::f4e2m1)
-        return false;
-    kernels::WeightMemory memory;
-    const auto packed = compressed->pack(memory);
-    if (!packed->has_integer_zero_points()) return false;
-    router.weights.resize(router.experts * router.k);
-    for (size_t i = 0; i < router.experts; ++i)
-        packed->unpack_row(i, router.weights.data() + i * router.k);
-    return true;
-}
-
-bool is_softmax(const Value& value) {
-    const ov::PartialShape& shape = value.get_partial_shape();
-    if (shape.rank().is_dynamic() || shape.size() != 2) return false;
-    if (const auto softmax = as<ov::op::v8::Softmax>(value))
-        return softmax->get_axis() == 1 || softmax->get_axis() == -1;
-    const auto softmax = as<ov::op::v1::Softmax>(value);
-    return softmax && softmax->get_axis() == 1;
-}
-
-/// From the weights back to the choice: a scale, and a division by the sum.
-Value find_scaling(Value value, ExpertRouter& router) {
-    if (const auto product = split_operands<ov::op::v1::Multiply>(value, scalar)) {
-        router.scale = product->first;
-        value = product->second;
-    }
-    const auto quotient = as<ov::op::v1::Divide>(value);
-    if (!quotient) return value;
-    const auto sum = as<ov::op::v1::ReduceSum>(quotient->input_value(1));
-    if (!sum || !sum->get_keep_dims() || sum->input_value(0) != quotient->input_value(0) ||
-        !is_axis(sum->input_value(1), 1, 2))
-        return {};
-    router.normalise = true;
-    return quotient->input_value(0);
-}
-
-/// The scores that the experts are chosen by, with a correction where the weights have none.
-bool find_scores(Value scores, const Value& weights, ov::op::util::TopKBase& best, const Value& x,
-                 ExpertRouter& router) {
-    if (const auto gathered = as<ov::op::v6::GatherElements>(weights)) {
-        const auto corrected = split_operands<ov::op::v1::Add>(scores, constant_row);
-        if (!corrected || corrected->second != gathered->input_value(0) ||
-            corrected->first.size() != router.experts || gathered->input_value(1) != best.output(1))
-            return false;
-        router.correction = corrected->first;
-        scores = corrected->second;
-    } else if (weights != best.output(0)) {
-        return false;
-    }
-    router.scores = ExpertRouter::Scores::logits;
-    if (is_softmax(scores)) {
-        router.scores = ExpertRouter::Scores::softmax;
-        scores = scores.get_node()->input_value(0);
-    } else if (as<ov::op::v0::Sigmoid>(scores)) {
-        router.scores = ExpertRouter::Scores::sigmoid;
-        scores = scores.get_node()->input_value(0);
-    }
-    return find_logits(scores, x, router);
-}
-
-std::shared_ptr<const ExpertRouter> find_router(const FoundRouting& routing, const Value& x,
-                                                size_t experts, size_t k) {
-    ExpertRouter router;
-    router.k = k;
-    router.experts = experts;
-    router.active = routing.active;
-    const auto best = ov::as_type_ptr<ov::op::util::TopKBase>(
-        without_integer_converts(routing.chosen.get_node_shared_ptr()));
-    if (!best || best->get_mode() != ov::op::TopKMode::MAX || routing.active > experts ||
-        best->get_provided_axis() == 0 || best->get_k() != routing.active)
-        return nullptr;
-    Value weights = find_scaling(routing.weights, router);
-    if (!weights.get_node()) return nullptr;
-    if (is_softmax(weights)) {
-        router.softmax_of_chosen = true;
-        weights = weights.get_node()->input_value(0);
-    }
-    if (!find_scores(best->input_value(0), weights, *best, x, router)) return nullptr;
-    return std::make_shared<const ExpertRouter>(std::move(router));
-}
-
-// ---- The replacement
 
 /// One expert's numbers of a bias, as rows are chosen.
 std::vector<float> bias_of(const StackedLinear& linear, size_t expert, const RowChoice& rows) {

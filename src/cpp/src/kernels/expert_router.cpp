@@ -30,22 +30,48 @@ void to_scores(const ExpertRouter& router, float* x) {
     __builtin_unreachable();
 }
 
+/// The numbers 0 to count - 1, of which the first `best` have the highest values, equal ones in
+/// their order.
+const uint32_t* order(const float* values, size_t count, size_t best,
+                      std::vector<uint32_t>& numbers) {
+    numbers.resize(count);
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    std::partial_sort(numbers.begin(), numbers.begin() + long(best), numbers.end(),
+                      [&](uint32_t a, uint32_t b) {
+                          return values[a] != values[b] ? values[a] > values[b] : a < b;
+                      });
+    return numbers.data();
+}
+
+/// Makes the experts of all groups but the best -INFINITY.
+void leave_groups_out(const ExpertRouter& router, float* corrected) {
+    static thread_local std::vector<uint32_t> numbers;
+    static thread_local std::vector<float> worth;
+    const size_t size = router.experts / router.groups;
+    worth.assign(router.groups, 0.0f);
+    for (size_t g = 0; g < router.groups; ++g) {
+        const float* scores = corrected + g * size;
+        const uint32_t* best = order(scores, size, router.group_best, numbers);
+        for (size_t i = 0; i < router.group_best; ++i) worth[g] += scores[best[i]];
+        if (std::isnan(worth[g])) worth[g] = -INFINITY;  // of infinite scores
+    }
+    const uint32_t* best = order(worth.data(), router.groups, router.groups, numbers);
+    for (size_t i = router.active_groups; i < router.groups; ++i)
+        std::fill_n(corrected + best[i] * size, size, -INFINITY);
+}
+
 /// From a row's logits.
 void choose(const ExpertRouter& router, float* scores, uint32_t* chosen, float* weights) {
     for (size_t i = 0; i < router.bias.size(); ++i) scores[i] += router.bias[i];
     to_scores(router, scores);
     static thread_local std::vector<uint32_t> numbers;
     static thread_local std::vector<float> corrected;
-    numbers.resize(router.experts);
     corrected.assign(scores, scores + router.experts);
     for (size_t i = 0; i < router.correction.size(); ++i) corrected[i] += router.correction[i];
     for (float& score : corrected)
         if (std::isnan(score)) score = -INFINITY;  // which an order needs
-    std::iota(numbers.begin(), numbers.end(), 0u);
-    std::partial_sort(numbers.begin(), numbers.begin() + long(router.active), numbers.end(),
-                      [](uint32_t a, uint32_t b) {
-                          return corrected[a] != corrected[b] ? corrected[a] > corrected[b] : a < b;
-                      });
+    if (router.groups > 1) leave_groups_out(router, corrected.data());
+    order(corrected.data(), router.experts, router.active, numbers);
     float sum = 0;
     for (size_t j = 0; j < router.active; ++j) {
         chosen[j] = numbers[j];

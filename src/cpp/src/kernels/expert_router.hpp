@@ -10,11 +10,14 @@
 namespace pagewheel::kernels {
 
 /// A layer's router, in f32. Logits are weights x + bias. A row has the `active` experts of the
-/// highest scores + correction; of equal ones those of lower numbers.
+/// highest scores + correction; of equal ones those of lower numbers. With several groups of
+/// neighbouring experts they are chosen from the `active_groups` best, whose worth is the sum of
+/// their `group_best` highest scores + correction.
 struct ExpertRouter {
     enum class Scores { logits, softmax, sigmoid };
 
     size_t k = 0, experts = 0, active = 0;
+    size_t groups = 1, active_groups = 1, group_best = 1;
     std::vector<float> weights;  // [experts, k]
     std::vector<float> bias;     // [experts] or empty
     Scores scores = Scores::softmax;
