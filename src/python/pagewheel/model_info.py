@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from pagewheel.convert.architectures.registry import read_architecture
-from pagewheel.convert.decoder.architecture import Architecture
+from pagewheel.convert.decoder.architecture import Architecture, Experts, weight_shapes
 from pagewheel.convert.files.folders import check_description_version
 from pagewheel.convert.files.source_folder import read_json_object
 from pagewheel.errors import ConversionError
@@ -32,7 +33,9 @@ class ModelInfo:
 
     `kv_cache_bytes_per_token` covers keys and values of all layers, per format and
     without the scales of u8 and u4. `windows` are the sliding windows and how many layers have
-    each, 0 for none. `attention_soft_cap` bounds attention logits; 0: nothing does.
+    each, 0 for none. `attention_soft_cap` bounds attention logits; 0: nothing does. A token
+    uses `active_parameters`, fewer than all where experts are chosen, and reads
+    `weight_bytes_per_token`.
     """
 
     folder: str
@@ -49,7 +52,10 @@ class ModelInfo:
     rotary: dict[str, Any]
     windows: dict[int, int]
     attention_soft_cap: float
+    parameters: int | None
+    active_parameters: int | None
     weights: dict[str, Weights]
+    weight_bytes_per_token: int | None
     bytes_on_disk: int
     kv_cache_bytes_per_token: dict[str, int]
 
@@ -59,25 +65,57 @@ def _read_json(path: Path) -> dict[str, Any]:
     return read_json_object(path) if path.is_file() else {}
 
 
-def _weights(model: Path) -> dict[str, Weights]:
-    """Constants by element type, largest type first.
+@dataclass(frozen=True)
+class _Constant:
+    name: str
+    element_type: str
+    bytes: int
 
-    Out of the graph's text: to look at a model, nothing of it needs to be made.
-    """
-    found: dict[str, Weights] = {}
+
+def _constants(model: Path) -> list[_Constant]:
+    """Out of the graph's text: to look at a model, nothing of it needs to be made."""
+    found = []
     try:
         for _, node in ElementTree.iterparse(model):
             if node.tag != "layer":
                 continue
             data = node.find("data")
             if node.get("type") == "Const" and data is not None:
-                name = data.get("element_type", "unknown")
-                one = found.get(name, Weights(0, 0))
-                found[name] = Weights(one.tensors + 1, one.bytes + int(data.get("size", "0")))
+                kind, size = data.get("element_type", "unknown"), int(data.get("size", "0"))
+                found.append(_Constant(node.get("name", ""), kind, size))
             node.clear()
     except (ElementTree.ParseError, ValueError) as error:
         raise ValueError(f"{model} is damaged: {error}") from error
+    return found
+
+
+def _weights(constants: list[_Constant]) -> dict[str, Weights]:
+    """By element type, largest type first."""
+    found: dict[str, Weights] = {}
+    for constant in constants:
+        one = found.get(constant.element_type, Weights(0, 0))
+        found[constant.element_type] = Weights(one.tensors + 1, one.bytes + constant.bytes)
     return dict(sorted(found.items(), key=lambda item: -item[1].bytes))
+
+
+def _share_of_a_token(arch: Architecture, name: str) -> float:
+    """What part of a weight a token uses: of a layer's experts those that are active."""
+    both = (mlp for layer in arch.layers for mlp in (layer.mlp, layer.beside))
+    mixtures = (mlp for mlp in both if isinstance(mlp, Experts))
+    mixture = next(mixtures, None) if ".experts." in name else None
+    return 1.0 if mixture is None else mixture.active / mixture.count
+
+
+def _bytes_per_token(arch: Architecture, constants: list[_Constant]) -> int:
+    """Of an embedding only a row is read, unless it is the vocabulary head's too."""
+    tables = ("embed_tokens_per_layer",) if arch.tied_embeddings else ("embed_tokens",)
+    return round(
+        sum(
+            constant.bytes * _share_of_a_token(arch, constant.name)
+            for constant in constants
+            if not any(table in constant.name for table in tables)
+        )
+    )
 
 
 def _architecture(config: Mapping[str, Any], path: Path) -> Architecture | None:
@@ -154,6 +192,8 @@ def _read_info(folder: Path) -> ModelInfo:
     values = _cache_values(arch, config)
     source = description.get("source", {})
     names = config.get("architectures") or [None]
+    constants = _constants(folder / "openvino_model.xml")
+    sizes = {} if arch is None else {k: math.prod(v) for k, v in weight_shapes(arch).items()}
     windows = description.get("sliding_windows", () if arch is None else arch.windows)
     cap = description.get("attention_soft_cap", config.get("attn_logit_softcapping"))
     return ModelInfo(
@@ -171,7 +211,12 @@ def _read_info(folder: Path) -> ModelInfo:
         rotary=_rotary(config, description),
         windows=dict(sorted(Counter(windows).items())),
         attention_soft_cap=cap or 0.0,
-        weights=_weights(folder / "openvino_model.xml"),
+        parameters=None if arch is None else sum(sizes.values()),
+        active_parameters=None
+        if arch is None
+        else round(sum(size * _share_of_a_token(arch, name) for name, size in sizes.items())),
+        weights=_weights(constants),
+        weight_bytes_per_token=None if arch is None else _bytes_per_token(arch, constants),
         bytes_on_disk=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
         kv_cache_bytes_per_token={}
         if values is None

@@ -12,11 +12,13 @@ import openvino as ov
 import openvino.opset13 as ops
 import pytest
 from command_line import invoke, run
+from convert import tiny_models
 from openvino_core import CORE
 
 import pagewheel
 from pagewheel._pagewheel import describe_threads
 from pagewheel.cli.info import operation_rows
+from pagewheel.convert import convert
 from pagewheel.model_info import read_info
 
 
@@ -90,6 +92,21 @@ def test_info_counts_each_layer_of_a_model_whose_layers_differ(tmp_path: Path) -
     assert info.windows == {0: 2, 24: 2}
     text = invoke("info", str(tmp_path)).stdout
     assert "24 in 2 layers" in text
+
+
+def test_info_counts_what_a_token_uses_of_the_experts(tmp_path: Path) -> None:
+    source = tiny_models.save(tiny_models.make("qwen3_moe"), tmp_path / "source")
+    folder = convert(source, tmp_path / "model", progress=False)
+    info = read_info(folder)
+    assert info.active_parameters is not None
+    experts = 2 * 5 * 3 * 36 * 60  # layers, experts, matrices
+    assert info.parameters is not None and info.weight_bytes_per_token is not None
+    assert info.parameters - info.active_parameters == experts * 3 // 5
+    embeddings = tiny_models.VOCABULARY * 60
+    norms_and_more = info.weight_bytes_per_token - 4 * (info.active_parameters - embeddings)
+    assert 0 <= norms_and_more < 4096
+    text = invoke("info", str(folder)).stdout
+    assert f"million, {info.active_parameters / 1e6:,.1f} million active; a token reads" in text
 
 
 def test_info_prints_json(tmp_path: Path) -> None:

@@ -46,10 +46,20 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
         ("rotary", ("\n" if "kinds" in info.rotary else ", ").join(rotary) or "not stated"),
         ("sliding windows", ", ".join(windows) or "none"),
         *([("soft cap", f"{info.attention_soft_cap:g}")] if info.attention_soft_cap else []),
+        ("parameters", _parameters(info)),
         ("weights", "\n".join(weights)),
         ("on disk", shown_size(info.bytes_on_disk)),
         ("KV cache per token", "\n".join(cache) or "not stated"),
     ]
+
+
+def _parameters(info: ModelInfo) -> str:
+    if info.parameters is None or info.weight_bytes_per_token is None:
+        return "not stated"
+    text = f"{info.parameters / 1e6:,.1f} million"
+    if info.active_parameters != info.parameters:
+        text += f", {(info.active_parameters or 0) / 1e6:,.1f} million active"
+    return f"{text}; a token reads {shown_size(info.weight_bytes_per_token)}"
 
 
 def _threads() -> dict[str, Any]:
