@@ -123,6 +123,10 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         "hidden_size_per_layer_input": 0, "attention_k_eq_v": True,
         "num_global_key_value_heads": 1, "global_head_dim": 64, "final_logit_softcapping": 3.0,
         "layer_types": ["sliding_attention", "full_attention"], **_WINDOW}),
+    "gemma4-experts": ("gemma4_text", {
+        "hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 5,
+        "top_k_experts": 2, "moe_intermediate_size": 36, "global_head_dim": 48,
+        "layer_types": ["sliding_attention", "full_attention"], **_WINDOW}),
     "mixtral": ("mixtral", _EXPERTS),
     "qwen3_moe": ("qwen3_moe", {**_EXPERTS, "moe_intermediate_size": 36,
                                 "norm_topk_prob": True}),

@@ -43,7 +43,8 @@ def logits(source: GGUFSource, ids: list[int]) -> Any:
     )
 
 
-NAMES = list(tiny_models.ARCHITECTURES)
+# Gemma 4's experts are not read from GGUF files yet.
+NAMES = [name for name in tiny_models.ARCHITECTURES if name != "gemma4-experts"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -58,7 +58,7 @@ YOCO = {"model_type": "yoco"}
         ({"sliding_window": 0, "model_type": "mistral"}, "'sliding_window' must be positive"),
         ({"layer_types": ["chunked_attention"] * 2, "model_type": "mistral"}, "chunked_attention"),
         ({"layer_types": ["full_attention"], "model_type": "mistral"}, "must be 2 values"),
-        ({"model_type": "gemma4_text", "enable_moe_block": True}, "enable_moe_block"),
+        ({"model_type": "gemma4_text", "enable_moe_block": True}, "num_experts"),
         ({**GEMMA3N, "altup_num_inputs": 2**31 - 1}, "must be 1 to 64, got 2147483647"),
         ({**GEMMA3N, "altup_active_idx": 4}, "the active stream must be 0 to 3, got 4"),
         ({**GEMMA3N, "altup_active_idx": -1}, "the active stream must be 0 to 3, got -1"),

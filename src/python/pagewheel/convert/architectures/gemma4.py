@@ -1,12 +1,12 @@
-"""Gemma 4 (text, dense): heads of two sizes, proportional rotation, shared caches."""
+"""Gemma 4 (text): heads of two sizes, proportional rotation, shared caches, experts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ..decoder.architecture import Architecture, Layer, Mlp
+from ..decoder.architecture import Architecture, Experts, Layer, Mlp, Routing
 from ..decoder.rotary import RotaryEmbedding
-from .entry import Family, GGUFArchitecture, ModelType
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe
 from .gemma import (
     NEWER_DEFAULTS,
     per_layer_inputs,
@@ -20,8 +20,6 @@ from .reader import ModelConfig, Reader
 
 def _read(reader: Reader) -> Architecture:
     config = reader.config
-    if config.boolean("enable_moe_block"):
-        raise config.fail("experts beside the MLP (enable_moe_block) are not supported")
     if config.values.get("use_bidirectional_attention") == "all":
         raise config.fail("bidirectional attention is not supported")
     types = reader.full_attention_every(6)
@@ -29,7 +27,40 @@ def _read(reader: Reader) -> Architecture:
     arch = read_newer_gemma(reader, types)
     arch = with_shared_caches(reader, arch)
     arch = arch.with_layers(lambda index, layer: _layer(config, index, layer))
+    if config.boolean("enable_moe_block"):
+        experts = _experts(reader)
+        arch = arch.with_layers(lambda _, layer: replace(layer, beside=experts))
     return with_global_rotary(arch, _global_rotary(reader, types))
+
+
+def _experts(reader: Reader) -> Experts:
+    config = reader.config
+    return Experts(
+        count=config.positive("num_experts"),
+        active=config.positive("top_k_experts"),
+        mlp=Mlp(config.positive("moe_intermediate_size"), reader.activation("hidden_activation")),
+        routing=Routing.SOFTMAX,
+        normalise=True,
+    )
+
+
+_ROUTER = {"gate": "proj.weight", "router_scale": "scale", "expert_scales": "per_expert_scale"}
+
+
+def _recipe(arch: Architecture, name: str) -> Recipe | None:
+    """The rows of gate and up of all experts are in one tensor."""
+    before, found, after = name.partition(".moe.")
+    if not found:
+        return None
+    if after in _ROUTER:
+        return (Part(f"{before}.router.{_ROUTER[after]}"),)
+    if after == "experts.down_proj":
+        return (Part(f"{before}.{after}"),)
+    experts = arch.layers[0].beside
+    assert experts is not None
+    inner = experts.mlp.intermediate_size
+    first = 0 if after == "experts.gate_proj" else inner
+    return (Part(f"{before}.experts.gate_up_proj", slice(first, first + inner), 2 * inner),)
 
 
 def _layer(config: ModelConfig, index: int, layer: Layer) -> Layer:
@@ -174,6 +205,7 @@ FAMILY = Family(
                     },
                 },
             },
+            _recipe,
         ),
     ),
     (GGUFArchitecture("gemma4", _config, frequency_divisors=False),),

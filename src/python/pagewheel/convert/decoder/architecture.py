@@ -53,6 +53,14 @@ class NormPlacement(Enum):
     )
 
 
+# With experts beside the MLP: after the MLP, before and after the experts.
+NORMS_BESIDE = (
+    "post_feedforward_layernorm_1",
+    "pre_feedforward_layernorm_2",
+    "post_feedforward_layernorm_2",
+)
+
+
 class QueryKeyNorm(Enum):
     """RMS norm of queries and keys before rotation."""
 
@@ -200,6 +208,9 @@ class Experts:
 class Layer:
     attention: Attention
     mlp: Mlp | Experts
+    # Experts beside a plain MLP, which read what it reads before its norm. Weights: moe, with
+    # moe.router_scale [hidden] and moe.expert_scales [count], and three norms of their own.
+    beside: Experts | None = None
     scaled: bool = False  # the layer's output is multiplied by a number, "layer_scalar"
 
     def with_attention(self, **changes: Any) -> Layer:
@@ -327,6 +338,10 @@ def weight_shapes(arch: Architecture) -> Shapes:
         own: Shapes = {norm: (hidden,) for norm in arch.norms.value if norm is not None}
         own |= _under("self_attn", _attention_shapes(layer.attention, hidden))
         own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
+        if layer.beside is not None:
+            own |= {norm: (hidden,) for norm in NORMS_BESIDE}
+            own |= _under("moe", _mlp_shapes(layer.beside, hidden))
+            own |= {"moe.router_scale": (hidden,), "moe.expert_scales": (layer.beside.count,)}
         if layer.scaled:
             own["layer_scalar"] = (1,)
         if arch.per_layer_inputs is not None:

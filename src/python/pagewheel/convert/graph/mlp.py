@@ -53,13 +53,20 @@ class RoutedExperts:
     and compute the chosen experts only.
     """
 
-    def __init__(self, weighted: Weighted, experts: Experts, prefix: str) -> None:
+    def __init__(
+        self,
+        weighted: Weighted,
+        experts: Experts,
+        prefix: str,
+        expert_scales: ov.Node | None = None,
+    ) -> None:
         self.weighted = weighted
         self.experts = experts
         self.prefix = prefix
+        self.expert_scales = expert_scales  # [experts]
 
-    def build(self, x: ov.Node) -> ov.Node:
-        """[batch, tokens, hidden], the same shape back."""
+    def build(self, x: ov.Node, router_input: ov.Node | None = None) -> ov.Node:
+        """[batch, tokens, hidden], the same shape back. The router reads x if nothing else."""
         experts, hidden = self.experts, self.weighted.arch.hidden_size
         tokens = ops.reshape(x, i64([-1, hidden]), False)
         tiled = ops.tile(tokens, i64([experts.count, 1]))
@@ -68,7 +75,10 @@ class RoutedExperts:
         batch = ops.gather(ops.shape_of(x, "i64"), i64([0]), i64(0))
         shape = ops.concat([i64([experts.count]), batch, i64([-1, hidden])], 0)
         outputs = ops.reshape(down, shape, False)
-        weights = ops.transpose(self._weights(tokens), i64([1, 0]))
+        routed = tokens
+        if router_input is not None:
+            routed = ops.reshape(router_input, i64([-1, hidden]), False)
+        weights = ops.transpose(self._weights(routed), i64([1, 0]))
         shape = ops.concat([i64([experts.count]), batch, i64([-1])], 0)
         weights = ops.unsqueeze(ops.reshape(weights, shape, False), i64([-1]))
         total = ops.reduce_sum(ops.multiply(outputs, weights), i64([0]), False)
@@ -117,6 +127,8 @@ class RoutedExperts:
         """f32 [tokens, experts]: what each expert's output is multiplied with, mostly 0."""
         logits = self.weighted.linear(tokens, f"{self.prefix}.gate", self.experts.router_bias)
         values, indices = self._chosen(logits)
+        if self.expert_scales is not None:
+            values = ops.multiply(values, ops.gather(self.expert_scales, indices, i64(0)))
         values = scaled(values, self.experts.weights_scale)
         zeros = ops.broadcast(f32(0.0), ops.shape_of(logits, "i64"))
         return ops.scatter_elements_update(zeros, indices, values, i64(1))

@@ -11,10 +11,10 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 
-from ..decoder.architecture import AltUp, Architecture
+from ..decoder.architecture import NORMS_BESIDE, AltUp, Architecture, Experts
 from ..weights.weight import emit
 from .attention import AttentionBuilder, Inputs
-from .mlp import build_mlp
+from .mlp import RoutedExperts, build_mlp
 from .nodes import Weighted, WeightReader, activated, f32, i32, i64, named, scaled, soft_capped
 
 
@@ -200,7 +200,21 @@ class DecoderBuilder:
         _, _, before, after = self.arch.norms.value
         mlp, prefix = self.arch.layers[layer].mlp, f"layers.{layer}.mlp"
         output = build_mlp(self.weighted, self.normed(hidden, layer, before), mlp, prefix)
+        beside = self.arch.layers[layer].beside
+        if beside is not None:
+            output = self.normed(output, layer, NORMS_BESIDE[0])
+            output = ops.add(output, self.experts_beside(hidden, beside, layer))
         return self.normed(output, layer, after)
+
+    def experts_beside(self, hidden: ov.Node, experts: Experts, layer: int) -> ov.Node:
+        prefix = f"layers.{layer}.moe"
+        scale = self.weighted.vector(f"{prefix}.router_scale")
+        router_input = ops.multiply(self.weighted.unit_rms(hidden), scale)
+        router_input = scaled(router_input, self.arch.hidden_size**-0.5)
+        scales = self.weighted.vector(f"{prefix}.expert_scales")
+        routed = RoutedExperts(self.weighted, experts, prefix, scales)
+        output = routed.build(self.normed(hidden, layer, NORMS_BESIDE[1]), router_input)
+        return self.normed(output, layer, NORMS_BESIDE[2])
 
     def layer_of_streams(
         self, hidden: ov.Node, layer: int, streams: Streams, extra: PerLayerEmbeddings | None
