@@ -34,6 +34,10 @@ ARCHITECTURES = {
     "deepseek_v3": "deepseek2",
     "gpt_oss": "gpt-oss",
 }
+_GEMMA4_SCALES = {
+    "router.scale": "ffn_gate_inp.scale",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+}
 _PERMUTED = ("llama", "granite", "granitemoe", "smollm3")
 _WITH_WINDOWS = ("phi3", "gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss")
 
@@ -101,7 +105,8 @@ def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if name in _OWN_NUMBERS:
         _OWN_NUMBERS[name](writer, config)
-    active = getattr(config, "num_experts_per_tok", None) or getattr(config, "moe_k", None)
+    of_token = ("num_experts_per_tok", "moe_k", "top_k_experts")
+    active = next(filter(None, (getattr(config, each, None) for each in of_token)), 0)
     if active:
         names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
         writer.add_expert_count(next(filter(None, (getattr(config, n, None) for n in names))))
@@ -249,6 +254,11 @@ def _tensors(model: PreTrainedModel, name: str, fused_latent: bool) -> dict[str,
         if not (fused_latent and full.endswith("kv_b_proj.weight")):
             parts = _expanded(full, values, name, model)
         for part, changed in parts:
+            if part.endswith(tuple(_GEMMA4_SCALES)):
+                before, _, after = part.partition(".router.")
+                layer = before.rpartition(".")[2]
+                tensors[f"blk.{layer}.{_GEMMA4_SCALES[f'router.{after}']}"] = changed
+                continue
             stem, _, ending = part.replace("_correction_bias", "_correction.bias").rpartition(".")
             if ending not in ("weight", "bias"):
                 stem, ending = part, "weight"
@@ -303,7 +313,7 @@ def _expanded(
     stem = full.removesuffix("_bias")
     if name == "gpt-oss" and bias == "weight":
         values = values.swapaxes(1, 2)
-    if "gate_up_proj" not in stem:
+    if "gate_up_proj" not in stem or name == "gemma4":
         return [(f"{stem}.{bias}", values)]
     if name == "gpt-oss":
         gate, up = values[:, 0::2], values[:, 1::2]

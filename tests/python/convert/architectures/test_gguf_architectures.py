@@ -43,8 +43,7 @@ def logits(source: GGUFSource, ids: list[int]) -> Any:
     )
 
 
-# Gemma 4's experts are not read from GGUF files yet.
-NAMES = [name for name in tiny_models.ARCHITECTURES if name != "gemma4-experts"]
+NAMES = list(tiny_models.ARCHITECTURES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -121,7 +121,7 @@ def _config(file: GGUFConfig) -> Config:
     head_size = file.integer("attention.key_length")
     local_size = file.integer("attention.key_length_swa", head_size)
     config = file.common(
-        *("Gemma4", "gemma4_text", (WINDOW_KEY,)),
+        *("Gemma4", "gemma4_text", (WINDOW_KEY, "expert_count")),
         intermediate_size=sizes[0],
         kv_heads=local_heads,
         head_size=head_size,
@@ -129,8 +129,16 @@ def _config(file: GGUFConfig) -> Config:
     with_values = [
         f"blk.{index}.attn_v.weight" in file.shapes for index in whole if index < first_shared
     ]
+    count = file.integer("expert_count", 0)
+    experts = {
+        "enable_moe_block": True,
+        "num_experts": count,
+        "top_k_experts": file.integer("expert_used_count", 0),
+        "moe_intermediate_size": file.integer("expert_feed_forward_length", 0),
+    }
     return {
         **config,
+        **(experts if count else {}),
         **per_layer_inputs(file),
         "head_dim": local_size,
         "per_layer_config": {
@@ -208,5 +216,22 @@ FAMILY = Family(
             _recipe,
         ),
     ),
-    (GGUFArchitecture("gemma4", _config, frequency_divisors=False),),
+    (
+        GGUFArchitecture(
+            "gemma4",
+            _config,
+            names={
+                "moe.gate": "ffn_gate_inp",
+                "moe.router_scale": "ffn_gate_inp.scale",
+                "moe.expert_scales": "ffn_down_exps.scale",
+                "moe.experts.down_proj": "ffn_down_exps",
+                "experts.gate_up_proj": "ffn_gate_up_exps",
+                "post_feedforward_layernorm_1": "post_ffw_norm_1",
+                "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+                "post_feedforward_layernorm_2": "post_ffw_norm_2",
+            },
+            fused_as_in_checkpoint=True,
+            frequency_divisors=False,
+        ),
+    ),
 )

@@ -248,7 +248,8 @@ class GGUFSource:
 def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:
     """A layer's weight or bias, without the layer's own name: self_attn.q_proj -> attn_q.weight."""
     stem = part.removesuffix(".bias").removesuffix("_bias")
-    return f"{in_layers[stem]}.{'bias' if stem != part else 'weight'}"
+    name = in_layers[stem]
+    return name if "." in name else f"{name}.{'bias' if stem != part else 'weight'}"
 
 
 def _place_of_rows(part: Part, shape: tuple[int, ...], in_layers: Mapping[str, str]) -> _Place:
@@ -256,4 +257,7 @@ def _place_of_rows(part: Part, shape: tuple[int, ...], in_layers: Mapping[str, s
     _, layer, name = part.tensor.split(".", 2)
     tensor = _tensor_name(name.removesuffix(".weight"), in_layers)
     rows = part.rows if isinstance(part.rows, slice) else np.array(part.rows, np.intp)
-    return _Place(f"blk.{layer}.{tensor}", (part.length, *shape[1:]), rows)
+    if len(shape) == 3:  # of each matrix of a stack
+        each = np.arange(shape[0] * part.length).reshape(shape[0], part.length)
+        rows = each[:, rows].reshape(-1)
+    return _Place(f"blk.{layer}.{tensor}", (*shape[:-2], part.length, shape[-1]), rows)
