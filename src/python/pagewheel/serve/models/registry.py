@@ -129,8 +129,7 @@ class Registry:
         """Now, a pinned one too; the next request loads it. Raises RequestError if it is used."""
         entry = self._find(name)
         async with self._one_load:
-            if entry.users or entry.loading is not None:
-                raise unavailable(f"the model {name[:200]!r} is in use", "model_busy")
+            _check_unused(entry)
             await self._unload(entry)
 
     def models(self) -> list[ServedModel]:
@@ -160,6 +159,7 @@ class Registry:
     async def remove(self, name: str) -> None:
         """Serves it no more, one that was added. Raises RequestError while it is used."""
         await self.unload(name)
+        _check_unused(self._entries[name])  # somebody may have asked for it meanwhile
         del self._entries[name]
 
     async def load_pinned(self) -> None:
@@ -454,6 +454,11 @@ class Registry:
         if self._closing:
             await asyncio.wait(self._closing)
         self._notifications.close()
+
+
+def _check_unused(entry: _Entry) -> None:
+    if entry.users or entry.loading is not None:
+        raise unavailable(f"the model {entry.settings.name[:200]!r} is in use", "model_busy")
 
 
 async def _close(engine: Engine) -> None:
