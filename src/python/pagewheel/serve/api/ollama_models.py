@@ -221,7 +221,8 @@ async def delete(context: Context) -> None:
         )
     if registry.target(name) is not None:
         await registry.remove(name)
-    await asyncio.to_thread(remove_pulled, name)
+    with suppress(KeyError):  # another request has removed it
+        await asyncio.to_thread(remove_pulled, name)
     await context.send_json({"status": "success"})
 
 

@@ -159,8 +159,9 @@ class Registry:
     async def remove(self, name: str) -> None:
         """Serves it no more, one that was added. Raises RequestError while it is used."""
         await self.unload(name)
-        _check_unused(self._entries[name])  # somebody may have asked for it meanwhile
-        del self._entries[name]
+        if name in self._entries:  # nobody else has removed it meanwhile
+            _check_unused(self._entries[name])
+            del self._entries[name]
 
     async def load_pinned(self) -> None:
         """At start. Raises what a model that cannot be loaded raises."""
