@@ -17,6 +17,7 @@ from langchain_ollama import ChatOllama
 from serving import Served, serving, tiny_settings
 from waiting import eventually
 
+from pagewheel.hub import pull
 from pagewheel.serve.settings import KeyLimits, ServerSettings
 
 GREEDY = {"temperature": 0, "num_predict": 12}
@@ -304,6 +305,18 @@ def test_deleting_touches_only_what_was_pulled(pulling: Served, tiny_folder: Pat
         answer = pulling.http.request("DELETE", "/api/delete", json={"model": name})
         assert answer.status_code == 404
     assert (tiny_folder / "openvino_model.xml").is_file()
+
+
+def test_what_is_served_since_the_start_is_not_deleted(tiny_folder: Path, hub: FakeHub) -> None:
+    hub.repositories["o/tiny"] = {"tiny.gguf": (tiny_folder.parent / "tiny.gguf").read_bytes()}
+    path = pull("o/tiny", progress=False).path
+    settings = tiny_settings(path, keys=tuple(KEYS), key_limits=KEYS)
+    with serving(settings) as served:
+        headers = {"authorization": "Bearer admin-key"}
+        body = {"model": "o/tiny"}
+        answer = served.http.request("DELETE", "/api/delete", json=body, headers=headers)
+        assert answer.status_code == 409
+    assert path.is_file()
 
 
 def test_models_are_loaded_and_unloaded_by_an_admin(pulling: Served) -> None:

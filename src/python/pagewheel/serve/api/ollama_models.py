@@ -213,11 +213,13 @@ async def delete(context: Context) -> None:
     name = _read_name(fields)
     fields.refuse_rest()
     registry = context.service.registry
-    if find_pulled(name) is None:
+    pulled = find_pulled(name)
+    if pulled is None:
         raise ApiError(404, f"model {name[:200]!r} was not fetched", code="model_not_found")
-    if registry.was_given(name):
+    others = [each.path for each in registry.models() if each.name != name]
+    if registry.was_given(name) or pulled.path in others:
         raise ApiError(
-            409, f"{name[:200]!r} was given at the server's start", code="model_is_served"
+            409, f"{name[:200]!r} is served since the server's start", code="model_is_served"
         )
     if registry.target(name) is not None:
         await registry.remove(name)
