@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pagewheel.context_overflow import CONTEXT_OVERFLOWS, EVICT
+from pagewheel.context_overflow import CONTEXT_OVERFLOWS, ERROR, EVICT
 from pagewheel.options import (
     eviction_arguments,
     eviction_option,
@@ -100,10 +100,11 @@ class ServeOptions:
         metavar="KEY=VALUE",
     )
     eviction: str | None = eviction_option()
-    context_overflow: str = option(
-        "error",
+    context_overflow: str | None = option(
+        None,
         "What conversations longer than the context get: error, evict (the cache forgets, with "
-        "rotation) or truncate (the oldest turns are left out). A request may say otherwise.",
+        "rotation) or truncate (the oldest turns are left out). A request may say otherwise. "
+        "By default error, and evict with --eviction ...,prefill.",
     )
 
     # Where the server listens, and to whom it answers.
@@ -215,7 +216,7 @@ class ServeOptions:
                 f"allowed: {', '.join(_LOG_LEVELS)}, got {self.log_level!r}",
                 param_hint="--log-level",
             )
-        if self.context_overflow not in CONTEXT_OVERFLOWS:
+        if self.context_overflow not in (None, *CONTEXT_OVERFLOWS):
             raise typer.BadParameter(
                 f"allowed: {', '.join(CONTEXT_OVERFLOWS)}, got {self.context_overflow!r}",
                 param_hint="--context-overflow",
@@ -251,6 +252,8 @@ class ServeOptions:
             "key_limits": keys,
             "allowed_hosts": tuple(self.allowed_hosts or ()),
             "cors_origins": tuple(self.cors_origins or ()),
+            "context_overflow": self.context_overflow
+            or (EVICT if models[0].eviction.get("evict_during_prefill") else ERROR),
             "idle_unload_seconds": self.idle_unload_seconds or 0.0,
             "limits": Limits(**self._values_for(Limits)),
         }

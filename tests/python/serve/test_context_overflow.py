@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from convert import tiny_llama
 from serving import Served, serving, tiny_settings
 
 from pagewheel.context_overflow import fitting_eviction, without_oldest_turns
 from pagewheel.convert import convert
 from pagewheel.model_info import read_info
+from pagewheel.serve_options import read_arguments
 
 CONTEXT = 512
 CHAT = "/v1/chat/completions"
@@ -137,6 +139,33 @@ def test_an_evicting_server_answers_short_conversations_as_without(
 ) -> None:
     answers = [ask(each, 2).json()["choices"][0]["message"] for each in (served, evicting)]
     assert answers[0] == answers[1]
+
+
+def test_a_completion_outgrows_an_evicting_servers_context(evicting: Served) -> None:
+    body = {"prompt": "why " * 400, "max_tokens": 4, "ignore_eos": True}
+    assert evicting.post("/v1/completions", body).status_code == 200
+    answer = evicting.post("/v1/completions", {**body, "context_overflow": "error"})
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_an_eviction_within_prompts_is_the_servers_default(short_folder: Path) -> None:
+    sizes = "start=32,recent=32,max=128,rotate"
+    for eviction, expected in ((f"{sizes},prefill", "evict"), (sizes, "error")):
+        arguments = [str(short_folder), "--eviction", eviction]
+        assert read_arguments(arguments)[0].context_overflow == expected
+        arguments += ["--context-overflow", "truncate"]
+        assert read_arguments(arguments)[0].context_overflow == "truncate"
+
+
+@pytest.mark.parametrize("origin", ["localhost:3000", "http://a/b", "ftp://a"])
+def test_a_wrong_origin_is_refused_at_start(short_folder: Path, origin: str) -> None:
+    with pytest.raises(typer.BadParameter, match="expected e"):
+        read_arguments([str(short_folder), "--cors-origin", origin])
+
+
+def test_a_wrong_overflow_is_refused_at_start(short_folder: Path) -> None:
+    with pytest.raises(typer.BadParameter, match="allowed: error, evict, truncate"):
+        read_arguments([str(short_folder), "--context-overflow", "forget"])
 
 
 def test_a_request_may_still_want_an_error(evicting: Served) -> None:

@@ -14,6 +14,7 @@ from pagewheel.serve.api.generating import (
     infill_prompt,
     last_tokens,
     take_most_tokens,
+    take_overflow,
 )
 from pagewheel.serve.api.output_processor import OutputProcessor, ParserConfig
 from pagewheel.serve.api.sampling_request import SamplingRequest, limited_tokens, take_max_tokens
@@ -73,6 +74,7 @@ def _read(context: Context, fields: Fields) -> CompletionRequest:
     if suffix and (echo or not all(isinstance(each, str) for each in prompts)):
         raise bad_field("suffix", "goes with texts as prompts, without echo")
     most = take_most_tokens(fields)
+    sampling.overflow = take_overflow(context, fields)
     fields.refuse_rest()
     return CompletionRequest(request, prompts, echo, special, most, suffix, kept)
 
