@@ -10,17 +10,31 @@ namespace pagewheel::python {
 
 namespace py = pybind11;
 
-#define PAGEWHEEL_BINDINGS(BIND)                                                               \
-    BIND(errors)                                                                               \
-    BIND(log)                                                                                  \
-    BIND(parser)                                                                               \
-    BIND(structured_output)                                                                    \
-    BIND(generation_config)                                                                    \
-    BIND(cache_eviction_config)                                                                \
-    BIND(scheduler_config) BIND(chat_history) BIND(tokenizer) BIND(grammar) BIND(perf_metrics) \
-        BIND(generation_handle) BIND(pipe_notifier) BIND(streamer) BIND(parsers) BIND(results) \
-            BIND(cache_view) BIND(statistics) BIND(prefix_cache)                               \
-                BIND(continuous_batching_pipeline) BIND(llm_pipeline) BIND(operations)
+// clang-format off: it joins the lines one after the other, each time that it runs.
+#define PAGEWHEEL_BINDINGS(BIND) \
+    BIND(errors) \
+    BIND(log) \
+    BIND(parser) \
+    BIND(structured_output) \
+    BIND(generation_config) \
+    BIND(cache_eviction_config) \
+    BIND(scheduler_config) \
+    BIND(chat_history) \
+    BIND(tokenizer) \
+    BIND(grammar) \
+    BIND(perf_metrics) \
+    BIND(generation_handle) \
+    BIND(pipe_notifier) \
+    BIND(streamer) \
+    BIND(parsers) \
+    BIND(results) \
+    BIND(cache_view) \
+    BIND(statistics) \
+    BIND(prefix_cache) \
+    BIND(continuous_batching_pipeline) \
+    BIND(llm_pipeline) \
+    BIND(operations)
+// clang-format on
 
 #define PAGEWHEEL_DECLARE(name) void bind_##name(py::module_& module);
 PAGEWHEEL_BINDINGS(PAGEWHEEL_DECLARE)
