@@ -310,8 +310,8 @@ def test_deleting_touches_only_what_was_pulled(pulling: Served, tiny_folder: Pat
 def test_what_is_served_since_the_start_is_not_deleted(tiny_folder: Path, hub: FakeHub) -> None:
     hub.repositories["o/tiny"] = {"tiny.gguf": (tiny_folder.parent / "tiny.gguf").read_bytes()}
     path = pull("o/tiny", progress=False).path
-    settings = tiny_settings(path, keys=tuple(KEYS), key_limits=KEYS)
-    with serving(settings) as served:
+    model = replace(tiny_settings(path).models[0], is_pinned=False)
+    with serving(ServerSettings((model,), port=0, keys=tuple(KEYS), key_limits=KEYS)) as served:
         headers = {"authorization": "Bearer admin-key"}
         body = {"model": "o/tiny"}
         answer = served.http.request("DELETE", "/api/delete", json=body, headers=headers)
