@@ -1,9 +1,10 @@
-"""A GGUF file of Qwen3-30B-A3B's shape, cut to a few layers, with random weights in Q4_0.
+"""A GGUF file of a mixture of experts' shape, cut to a few layers, with random weights.
 
-What it says means nothing; what it takes is what a mixture of experts takes. The tokenizer is that
+Shapes are those of Qwen3-30B-A3B in Q4_0 and of gpt-oss-20b, whose experts are in MXFP4. What such
+a model says means nothing; what it takes is what a mixture of experts takes. The tokenizer is that
 of another GGUF file. Needs the gguf package.
 
-    python -m benchmarks.random_mixture TOKENIZER.gguf FILE.gguf [--layers N] ...
+    python -m benchmarks.random_mixture TOKENIZER.gguf FILE.gguf [--shape gpt-oss] [--layers N] ...
 """
 
 from __future__ import annotations
@@ -11,13 +12,21 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.large_llama import WEIGHT, copy_tokenizer, random_bytes
+
+# Bytes of a block of 32 weights, and those of its scale, with which it begins.
+_BLOCKS = {
+    "Q4_0": (18, np.array([WEIGHT / 4.6], np.float16).view(np.uint8)),
+    "Q8_0": (34, np.array([WEIGHT / 74], np.float16).view(np.uint8)),
+    "MXFP4": (17, np.array([120], np.uint8)),  # an exponent: 2 ** -7
+}
+Tensor = tuple[str, tuple[int, ...], str | None]
 
 
 @dataclass(frozen=True)
@@ -35,23 +44,34 @@ class Shape:
     context: int = 16384
 
 
+SHAPES = {
+    "qwen3moe": Shape(),
+    "gpt-oss": Shape(
+        layers=6, hidden=2880, inner=2880, experts=32, active=4, heads=64, kv_heads=8, head_size=64
+    ),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tokenizer", type=Path)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--shape", choices=SHAPES, default="qwen3moe")
     for each in fields(Shape):
-        name = "--" + each.name.replace("_", "-")
-        parser.add_argument(name, type=int, default=each.default, help="default %(default)s")
+        parser.add_argument(
+            "--" + each.name.replace("_", "-"), type=int, help="default: the shape's"
+        )
     given = vars(parser.parse_args())
-    tokenizer, file = given.pop("tokenizer"), given.pop("file")
-    write_random_mixture(tokenizer, file, Shape(**given))
+    tokenizer, file, name = (given.pop(each) for each in ("tokenizer", "file", "shape"))
+    changes = {key: value for key, value in given.items() if value is not None}
+    write_random_mixture(tokenizer, file, name, replace(SHAPES[name], **changes))
 
 
-def write_random_mixture(tokenizer: Path, file: Path, shape: Shape) -> None:
-    """Takes twice the memory of the largest tensor."""
+def write_random_mixture(tokenizer: Path, file: Path, name: str, shape: Shape) -> None:
+    """`name` is one of SHAPES. Takes twice the memory of the largest tensor."""
     import gguf
 
-    writer = gguf.GGUFWriter(file, "qwen3moe")
+    writer = gguf.GGUFWriter(file, name)
     vocabulary = copy_tokenizer(gguf.GGUFReader(tokenizer), writer)
     writer.add_block_count(shape.layers)
     writer.add_context_length(shape.context)
@@ -67,61 +87,76 @@ def write_random_mixture(tokenizer: Path, file: Path, shape: Shape) -> None:
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(1e6)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
-    raw = gguf.GGMLQuantizationType.Q4_0
-    tensors = list(_tensors(shape, vocabulary))
-    for name, sizes, quantized in tensors:
-        if quantized:
-            stored = (*sizes[:-1], sizes[-1] // 32 * 18)
-            writer.add_tensor_info(
-                name, stored, np.dtype(np.uint8), math.prod(stored), raw_dtype=raw
-            )
-        else:
-            writer.add_tensor_info(name, sizes, np.dtype(np.float32), 4 * math.prod(sizes))
+    if name == "gpt-oss":
+        writer.add_sliding_window(128)
+    tensors = [*_tensors_outside(shape, vocabulary), *_tensors_in_layers(name, shape)]
+    for tensor, sizes, kind in tensors:
+        if kind is None:
+            writer.add_tensor_info(tensor, sizes, np.dtype(np.float32), 4 * math.prod(sizes))
+            continue
+        stored = (*sizes[:-1], sizes[-1] // 32 * _BLOCKS[kind][0])
+        raw = gguf.GGMLQuantizationType[kind]
+        size = math.prod(stored)
+        writer.add_tensor_info(tensor, stored, np.dtype(np.uint8), size, raw_dtype=raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     rng = np.random.default_rng(0)
-    for _, sizes, quantized in tensors:
-        writer.write_tensor_data(_values(rng, sizes, quantized))
+    for tensor, sizes, kind in tensors:
+        writer.write_tensor_data(_values(rng, tensor, sizes, kind))
     writer.close()
 
 
-def _tensors(shape: Shape, vocabulary: int) -> Iterator[tuple[str, tuple[int, ...], bool]]:
-    """Name, sizes and whether it is quantised, of each tensor."""
+def _tensors_outside(shape: Shape, vocabulary: int) -> Iterator[Tensor]:
+    """Name, sizes and type (None is f32) of each tensor."""
+    yield "token_embd.weight", (vocabulary, shape.hidden), "Q4_0"
+    yield "output.weight", (vocabulary, shape.hidden), "Q4_0"
+    yield "output_norm.weight", (shape.hidden,), None
+
+
+def _tensors_in_layers(name: str, shape: Shape) -> Iterator[Tensor]:
     hidden, stack = shape.hidden, (shape.experts, shape.inner, shape.hidden)
     rows, kv_rows = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    yield "token_embd.weight", (vocabulary, hidden), True
-    yield "output.weight", (vocabulary, hidden), True
-    yield "output_norm.weight", (hidden,), False
+    is_gpt_oss = name == "gpt-oss"
+    dense, expert = ("Q8_0", "MXFP4") if is_gpt_oss else ("Q4_0", "Q4_0")
+    matrices: list[Tensor] = [
+        ("attn_q", (rows, hidden), dense),
+        ("attn_k", (kv_rows, hidden), dense),
+        ("attn_v", (kv_rows, hidden), dense),
+        ("attn_output", (hidden, rows), dense),
+        ("ffn_gate_exps", stack, expert),
+        ("ffn_up_exps", stack, expert),
+        ("ffn_down_exps", (shape.experts, hidden, shape.inner), expert),
+        ("ffn_gate_inp", (shape.experts, hidden), None),
+    ]
+    vectors: list[Tensor] = [("attn_norm", (hidden,), None)]
+    if is_gpt_oss:
+        vectors += [("post_attention_norm", (hidden,), None), ("attn_sinks", (shape.heads,), None)]
+    else:
+        norms = ("attn_q_norm", "attn_k_norm")
+        vectors += [("ffn_norm", (hidden,), None)]
+        vectors += [(norm, (shape.head_size,), None) for norm in norms]
     for layer in range(shape.layers):
-        for name, sizes, quantized in [
-            ("attn_q", (rows, hidden), True),
-            ("attn_k", (kv_rows, hidden), True),
-            ("attn_v", (kv_rows, hidden), True),
-            ("attn_output", (hidden, rows), True),
-            ("ffn_gate_exps", stack, True),
-            ("ffn_up_exps", stack, True),
-            ("ffn_down_exps", (shape.experts, hidden, shape.inner), True),
-            ("ffn_gate_inp", (shape.experts, hidden), False),
-            ("attn_q_norm", (shape.head_size,), False),
-            ("attn_k_norm", (shape.head_size,), False),
-            ("attn_norm", (hidden,), False),
-            ("ffn_norm", (hidden,), False),
-        ]:
-            yield f"blk.{layer}.{name}.weight", sizes, quantized
+        for tensor, sizes, kind in matrices + vectors:
+            yield f"blk.{layer}.{tensor}.weight", sizes, kind
+        for tensor, sizes, _ in matrices if is_gpt_oss else ():
+            yield f"blk.{layer}.{tensor}.bias", sizes[:-1], None
 
 
 def _values(
-    rng: np.random.Generator, sizes: tuple[int, ...], quantized: bool
+    rng: np.random.Generator, name: str, sizes: tuple[int, ...], kind: str | None
 ) -> np.ndarray[Any, Any]:
-    """Blocks of random codes; ones for a norm; a router whose choice is even."""
-    if not quantized:
-        if len(sizes) == 1:
-            return np.ones(sizes, np.float32)
-        return rng.normal(0, 1 / math.sqrt(sizes[-1]), sizes).astype(np.float32)
-    blocks = random_bytes(rng, math.prod(sizes) // 32, 18)
-    blocks[:, :2] = np.array([WEIGHT / 4.6], np.float16).view(np.uint8)
-    return blocks.reshape(-1)
+    """Blocks of random codes; zeros for a bias, ones for a norm; a router whose choice is even."""
+    if kind is not None:
+        size, scale = _BLOCKS[kind]
+        blocks = random_bytes(rng, math.prod(sizes) // 32, size)
+        blocks[:, : len(scale)] = scale
+        return blocks.reshape(-1)
+    if name.endswith(".bias"):
+        return np.zeros(sizes, np.float32)
+    if len(sizes) == 1:
+        return np.ones(sizes, np.float32)
+    return rng.normal(0, 1 / math.sqrt(sizes[-1]), sizes).astype(np.float32)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 // Layers of routed experts, beside a plain read of the weights that the router chose.
 //
-//     experts_benchmark [ROWS [ROUNDS [HIDDEN INNER EXPERTS ACTIVE LAYERS]]]
+//     experts_benchmark [ROWS [ROUNDS [HIDDEN INNER EXPERTS ACTIVE LAYERS [mxfp4]]]]
 //
-// Weights are random: 4 bits in groups of 32 with f16 scales, one matrix packed again and again.
+// Weights are random: 4 bits in groups of 32 with f16 scales, or MXFP4. One matrix is packed again
+// and again.
 // The router chooses at random. Microseconds for all layers, medians; with activations in int8,
 // int16 and as `auto` has them.
 #include <tbb/task_arena.h>
@@ -33,20 +34,22 @@ using Clock = std::chrono::steady_clock;
 
 struct Sizes {
     size_t rows = 1, rounds = 20, hidden = 2048, inner = 768, experts = 128, active = 8, layers = 3;
+    bool mxfp4 = false;
 };
 
 /// A random matrix, packed as often as experts ask for it.
 class Matrix {
 public:
-    Matrix(size_t n, size_t k, std::mt19937_64& random) : m_values(n * k / 16) {
+    Matrix(size_t n, size_t k, bool mxfp4, std::mt19937_64& random) : m_values(n * k / 16) {
         for (uint64_t& sixteen : m_values) sixteen = random();
         m_scales.resize(n * k / 32);
         for (float& scale : m_scales)
-            scale = float_of_half(half_of_float(0.001f + float(random() % 1000) * 1e-5f));
+            scale = mxfp4 ? 0x1p-7f
+                          : float_of_half(half_of_float(0.001f + float(random() % 1000) * 1e-5f));
         m_view.n = n;
         m_view.k = k;
         m_view.group = 32;
-        m_view.type = WeightType::i4;
+        m_view.type = mxfp4 ? WeightType::f4e2m1 : WeightType::i4;
         m_view.values = m_values.data();
         m_view.scales = m_scales.data();
     }
@@ -59,7 +62,8 @@ private:
 };
 
 std::vector<Experts> make_layers(const Sizes& sizes, std::mt19937_64& random) {
-    const Matrix up(sizes.inner, sizes.hidden, random), down(sizes.hidden, sizes.inner, random);
+    const Matrix up(sizes.inner, sizes.hidden, sizes.mxfp4, random);
+    const Matrix down(sizes.hidden, sizes.inner, sizes.mxfp4, random);
     static WeightMemory memory;
     std::vector<Experts> layers(sizes.layers);
     for (Experts& layer : layers)
@@ -113,6 +117,7 @@ int main(int argc, char** argv) {
     size_t* const all[] = {&sizes.rows,    &sizes.rounds, &sizes.hidden, &sizes.inner,
                            &sizes.experts, &sizes.active, &sizes.layers};
     for (int i = 1; i < argc && i <= 7; ++i) *all[i - 1] = std::stoul(argv[i]);
+    sizes.mxfp4 = argc > 8 && std::string(argv[8]) == "mxfp4";
     std::mt19937_64 random(1);
     const std::vector<Experts> layers = make_layers(sizes, random);
     std::vector<float> x(sizes.rows * sizes.hidden), output(x.size());

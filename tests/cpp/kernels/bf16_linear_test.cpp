@@ -25,6 +25,8 @@
 namespace pagewheel::kernels {
 namespace {
 
+using Scale = PackedLinear::Scale;
+
 struct Variant {
     std::string name;
     LinearKernels calls;
@@ -97,17 +99,6 @@ std::vector<double> rounded_weights(const PackedLinear& weights, const Bf16Kerne
                 result[n * weights.k() + k] = double(weight_at(numbers, n - first, k));
     }
     return result;
-}
-
-std::vector<Format> all_formats() {
-    std::vector<Format> formats;
-    for (const WeightType type : {WeightType::u4, WeightType::i4, WeightType::u8, WeightType::i8})
-        for (const Zero zero :
-             {Zero::none, Zero::common, Zero::integer, Zero::fractional, Zero::any})
-            for (const bool f16 : {true, false})
-                for (const size_t group : {32, 64, 128, 0})
-                    formats.push_back({type, size_t(group), zero, f16});
-    return formats;
 }
 
 TEST(Bf16Tiles, HoldTheWeightsRoundedToBf16) {
@@ -200,7 +191,7 @@ TEST(Bf16Tiles, ByHalvesAreOnlyOfWeightsThatFitF16) {
     EXPECT_TRUE(fits({WeightType::u4, 32, Zero::integer}, 0.01f));
     EXPECT_TRUE(fits({WeightType::i4, 32, Zero::none}, 0.01f));
     EXPECT_FALSE(fits({WeightType::u4, 32, Zero::integer}, 100.0f)) << "weights of 1,500";
-    EXPECT_FALSE(fits({WeightType::u4, 32, Zero::integer, false}, 0.01f)) << "scales in f32";
+    EXPECT_FALSE(fits({WeightType::u4, 32, Zero::integer, Scale::f32}, 0.01f)) << "scales in f32";
     EXPECT_FALSE(fits({WeightType::u8, 32, Zero::integer}, 0.01f)) << "8 bits";
     EXPECT_FALSE(fits({WeightType::u4, 32, Zero::any}, 0.01f)) << "minima in f32";
 }
@@ -324,7 +315,7 @@ TEST(Bf16Linear, HoldsAtTheEndsOfTheRange) {
     for (const WeightType type : {WeightType::u4, WeightType::i4, WeightType::u8, WeightType::i8})
         for (const Fill fill : {Fill::zeros, Fill::lowest, Fill::highest})
             for (const Zero zero : {Zero::none, Zero::integer})
-                expect_product({type, 32, zero, true, fill}, 20, 96, 5, random);
+                expect_product({type, 32, zero, Scale::f16, fill}, 20, 96, 5, random);
     for (const float scale : {6e-8f, 1e-6f, 20000.0f})  // f16's subnormals and its upper end
         for (const float x_scale : {1e-20f, 1.0f, 1e20f})
             expect_product({WeightType::u4, 32, Zero::none}, 20, 96, 5, random, scale, x_scale);

@@ -199,19 +199,16 @@ const Format q4_1{WeightType::u4, 32, Zero::fractional};
 TEST(RoutedExperts, AreTheLayerInDoubleForEveryFormat) {
     std::mt19937 random(1);
     size_t i = 0;
-    for (const WeightType type : {WeightType::u4, WeightType::i4, WeightType::u8, WeightType::i8})
-        for (const Zero zero : {Zero::none, Zero::common, Zero::integer, Zero::fractional})
-            for (const size_t group : {32, 64, 0}) {
-                const Format format{type, size_t(group), zero};
-                const Layer layer(format, 5, 96, 40 + i % 30, 50, false, {}, random);
-                expect_layer(layer, Input(1 + i++ % 12, 2, layer, random), name_of(format));
-            }
+    for (const Format& format : all_formats()) {
+        const Layer layer(format, 5, 96, 40 + i % 30, 50, false, {}, random);
+        expect_layer(layer, Input(12 + i++ % 12, 2, layer, random), name_of(format));
+    }
 }
 
 TEST(RoutedExperts, TakeAnyNumberOfRows) {
     std::mt19937 random(2);
     const Layer layer(q4_1, 6, 70, 50, 35, false, {}, random);
-    for (const size_t rows : {1, 2, 7, 8, 9, 24, 25, 64, 300, 1500}) {
+    for (const size_t rows : {1, 2, 7, 8, 9, 24, 25, 64, 300, 1500, 4096}) {
         const Input input(rows, 2, layer, random);
         expect_layer(layer, input, std::to_string(rows) + " rows", normal(rows * 35, random));
     }

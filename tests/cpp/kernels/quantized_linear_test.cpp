@@ -22,6 +22,9 @@ LinearKernels linear_avx2_vnni_by_avx512();
 
 namespace {
 
+using Scale = PackedLinear::Scale;
+const Format mxfp4{WeightType::f4e2m1, 32, Zero::none, Scale::e8m0};
+
 struct Variant {
     std::string name;
     LinearKernels calls;
@@ -112,9 +115,10 @@ double error_of(const Matrix& m, const std::vector<float>& x, const std::vector<
             for (size_t j = 0; j < k; ++j) {
                 const size_t group = i * m.view.groups() + j / m.view.group;
                 const double zero = m.zero_points.empty() ? 0 : double(m.zero_points[group]);
-                const double shift = m.view.type == WeightType::i8   ? 128
-                                     : m.view.type == WeightType::i4 ? 8
-                                                                     : 0;
+                const double shift = m.view.type == WeightType::i8       ? 128
+                                     : m.view.type == WeightType::i4     ? 8
+                                     : m.view.type == WeightType::f4e2m1 ? 6
+                                                                         : 0;
                 sum += m.w[i * k + j] * xq[r * k + j];
                 magnitude += (std::abs(m.w[i * k + j]) +
                               std::abs((zero + shift) * double(m.scales[group]))) *
@@ -123,17 +127,6 @@ double error_of(const Matrix& m, const std::vector<float>& x, const std::vector<
             worst = std::max(worst, std::abs(sum - double(output[r * n + i])) / magnitude);
         }
     return worst;
-}
-
-std::vector<Format> all_formats() {
-    std::vector<Format> formats;
-    for (const WeightType type : {WeightType::u4, WeightType::i4, WeightType::u8, WeightType::i8})
-        for (const Zero zero :
-             {Zero::none, Zero::common, Zero::integer, Zero::fractional, Zero::any})
-            for (const bool f16 : {true, false})
-                for (const size_t group : {32, 64, 128, 0})
-                    formats.push_back({type, size_t(group), zero, f16});
-    return formats;
 }
 
 void expect_product(const Format& format, size_t n, size_t k, size_t rows, std::mt19937& random,
@@ -168,8 +161,9 @@ TEST(QuantizedLinear, IsTheProductInDoubleForEveryFormat) {
 TEST(QuantizedLinear, TakesAnyNumberOfRows) {
     std::mt19937 random(2);
     for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 16, 17, 24, 25, 31, 33, 100, 300})
-        for (const Format& format : {Format{WeightType::u4, 32, Zero::fractional},
-                                     Format{WeightType::i8, 32}, Format{WeightType::i4, 128}})
+        for (const Format& format :
+             {Format{WeightType::u4, 32, Zero::fractional}, Format{WeightType::i8, 32},
+              Format{WeightType::i4, 128}, mxfp4})
             expect_product(format, 35, 161, rows, random);
 }
 
@@ -179,7 +173,7 @@ TEST(QuantizedLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
     const size_t n = 35, k = 161, most = 130;
     for (const Format& format :
          {Format{WeightType::u4, 32, Zero::fractional}, Format{WeightType::i4, 64, Zero::common},
-          Format{WeightType::i8, 32}}) {
+          Format{WeightType::i8, 32}, mxfp4}) {
         const Matrix m = make_matrix(format, n, k, 0.01f, random);
         const PackedLinear packed(m.view);
         const std::vector<float> x = normal(most * k, random), gamma = normal(k, random);
@@ -206,7 +200,7 @@ TEST(QuantizedLinear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
 TEST(QuantizedLinear, EachOfUpTo24RowsIsTheSameToTheBitAsAlone) {
     std::mt19937 random(19);
     const size_t n = 48, k = 161, inner = 75, most = 24, head = 16;
-    std::vector<Format> formats;
+    std::vector<Format> formats{mxfp4};
     for (const WeightType type : {WeightType::u4, WeightType::i8})
         for (const Zero zero : {Zero::common, Zero::integer, Zero::fractional, Zero::any})
             for (const size_t group : {32, 64}) formats.push_back({type, group, zero});
@@ -272,12 +266,14 @@ TEST(QuantizedLinear, HoldsAtTheEndsOfTheRange) {
     for (const WeightType type : {WeightType::u4, WeightType::i4, WeightType::u8, WeightType::i8})
         for (const Fill fill : {Fill::zeros, Fill::lowest, Fill::highest})
             for (const Zero zero : {Zero::none, Zero::integer})
-                expect_product({type, 32, zero, true, fill}, 20, 96, 5, random);
+                expect_product({type, 32, zero, Scale::f16, fill}, 20, 96, 5, random);
+    for (const float scale : {1e-35f, 1e-15f, 1e15f})
+        expect_product(mxfp4, 20, 96, 5, random, scale);
     for (const float scale : {6e-8f, 1e-6f, 20000.0f})  // f16's subnormals and its upper end
         for (const float x_scale : {1e-20f, 1.0f, 1e20f})
             expect_product({WeightType::u4, 32, Zero::none}, 20, 96, 5, random, scale, x_scale);
     for (const float scale : {1e-15f, 1e15f})
-        expect_product({WeightType::i8, 64, Zero::integer, false}, 20, 96, 5, random, scale);
+        expect_product({WeightType::i8, 64, Zero::integer, Scale::f32}, 20, 96, 5, random, scale);
 }
 
 // Rows for which the paired product has no room to spare: its factors reach 0, 255, -128 and 127.
@@ -286,7 +282,7 @@ TEST(QuantizedLinear, HoldsForActivationsAtTheirLimitsOnOneSideOrBoth) {
     const size_t n = 20, k = 96, rows = 12;
     for (const Fill fill : {Fill::random, Fill::lowest, Fill::highest}) {
         const Matrix m =
-            make_matrix({WeightType::u4, 32, Zero::fractional, true, fill}, n, k, 1, random);
+            make_matrix({WeightType::u4, 32, Zero::fractional, Scale::f16, fill}, n, k, 1, random);
         const PackedLinear packed(m.view);
         std::vector<float> x(rows * k);
         for (size_t i = 0; i < x.size(); ++i) {

@@ -20,16 +20,17 @@ struct Format {
     WeightType type;
     size_t group;  // 0: one per row
     Zero zero = Zero::none;
-    bool f16_scales = true;
+    PackedLinear::Scale scale = PackedLinear::Scale::f16;  // of f32: any number
     Fill fill = Fill::random;
 };
 
 inline std::string name_of(const Format& f) {
-    static const char* types[] = {"u4", "i4", "u8", "i8"};
+    static const char* types[] = {"u4", "i4", "u8", "i8", "f4e2m1"};
     static const char* zeros[] = {"none", "common", "integer", "fractional", "any"};
+    static const char* scales[] = {" e8m0 ", " f16 ", " f32 "};
     static const char* fills[] = {"random", "zeros", "lowest", "highest"};
     return std::string(types[int(f.type)]) + " group " + std::to_string(f.group) + " zero " +
-           zeros[int(f.zero)] + (f.f16_scales ? " f16 " : " f32 ") + fills[int(f.fill)];
+           zeros[int(f.zero)] + scales[int(f.scale)] + fills[int(f.fill)];
 }
 
 /// A matrix that owns its arrays, and its values in double.
@@ -40,13 +41,40 @@ struct Matrix {
     std::vector<double> w;  // [n, k]
 };
 
+/// Every type with every zero point and scale that it may have.
+inline std::vector<Format> all_formats() {
+    using Scale = PackedLinear::Scale;
+    std::vector<Format> formats;
+    for (const size_t group : {32, 64, 128, 0}) {
+        for (const WeightType type :
+             {WeightType::u4, WeightType::i4, WeightType::u8, WeightType::i8})
+            for (const Zero zero :
+                 {Zero::none, Zero::common, Zero::integer, Zero::fractional, Zero::any})
+                for (const Scale scale : {Scale::f16, Scale::f32})
+                    formats.push_back({type, size_t(group), zero, scale});
+        for (const Scale scale : {Scale::e8m0, Scale::f16, Scale::f32})
+            formats.push_back({WeightType::f4e2m1, size_t(group), Zero::none, scale});
+    }
+    return formats;
+}
+
+inline bool has_4_bits(WeightType type) {
+    return type != WeightType::u8 && type != WeightType::i8;
+}
+
+/// What the bits of a weight stand for.
+inline double value_of(WeightType type, int bits) {
+    static const double f4e2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    if (type != WeightType::f4e2m1) return bits;
+    return bits < 8 ? f4e2m1[bits] : -f4e2m1[bits - 8];
+}
+
 inline int lowest(WeightType type) {
     return type == WeightType::i4 ? -8 : type == WeightType::i8 ? -128 : 0;
 }
 
 inline int draw(const Format& format, std::mt19937& random) {
-    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
-    const int low = lowest(format.type), high = low + (four ? 15 : 255);
+    const int low = lowest(format.type), high = low + (has_4_bits(format.type) ? 15 : 255);
     switch (format.fill) {
         case Fill::zeros:
             return 0;
@@ -61,8 +89,7 @@ inline int draw(const Format& format, std::mt19937& random) {
 
 inline float draw_zero_point(const Format& format, size_t i, float scale, std::mt19937& random) {
     const float low = float(lowest(format.type));
-    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
-    const float high = low + (four ? 15.0f : 255.0f);
+    const float high = low + (has_4_bits(format.type) ? 15.0f : 255.0f);
     const float inside = std::uniform_real_distribution<float>(low, high)(random);
     switch (format.zero) {
         case Zero::common:
@@ -81,6 +108,18 @@ inline float draw_zero_point(const Format& format, size_t i, float scale, std::m
     }
 }
 
+inline float scale_in(PackedLinear::Scale form, float drawn) {
+    switch (form) {
+        case PackedLinear::Scale::e8m0:
+            return std::exp2(std::round(std::log2(std::abs(drawn))));
+        case PackedLinear::Scale::f16:
+            return float_of_half(half_of_float(drawn));
+        case PackedLinear::Scale::f32:
+            return drawn;
+    }
+    __builtin_unreachable();
+}
+
 inline Matrix make_matrix(const Format& format, size_t n, size_t k, float scale,
                           std::mt19937& random) {
     Matrix m;
@@ -89,13 +128,13 @@ inline Matrix make_matrix(const Format& format, size_t n, size_t k, float scale,
     view.k = k;
     view.group = format.group == 0 ? k : format.group;
     view.type = format.type;
-    const bool four = format.type == WeightType::u4 || format.type == WeightType::i4;
+    const bool four = has_4_bits(format.type);
     m.values.assign(four ? (n * k + 1) / 2 : n * k, 0);
     const size_t groups = view.groups();
     std::uniform_real_distribution<float> around(0.5f, 2.0f);
     for (size_t i = 0; i < n * groups; ++i) {
         const float drawn = around(random) * scale * (i % 5 == 0 ? -1.0f : 1.0f);
-        m.scales.push_back(format.f16_scales ? float_of_half(half_of_float(drawn)) : drawn);
+        m.scales.push_back(scale_in(format.scale, drawn));
         if (format.zero != Zero::none)
             m.zero_points.push_back(draw_zero_point(format, i, m.scales.back(), random));
     }
@@ -107,7 +146,7 @@ inline Matrix make_matrix(const Format& format, size_t n, size_t k, float scale,
             m.values[i] = uint8_t(value);
         const size_t group = i / k * groups + i % k / view.group;
         const double zero = m.zero_points.empty() ? 0 : double(m.zero_points[group]);
-        m.w.push_back((value - zero) * double(m.scales[group]));
+        m.w.push_back((value_of(format.type, value) - zero) * double(m.scales[group]));
     }
     view.values = m.values.data();
     view.scales = m.scales.data();

@@ -31,8 +31,10 @@ bool weight_type(const ov::element::Type& type, kernels::WeightType& out) {
         out = WeightType::i4;
     else if (type == ov::element::u8)
         out = WeightType::u8;
-    else if (type == ov::element::i8 || type == ov::element::f4e2m1)  // doubled, it is whole
+    else if (type == ov::element::i8)
         out = WeightType::i8;
+    else if (type == ov::element::f4e2m1)
+        out = WeightType::f4e2m1;
     else
         return false;
     return true;
@@ -56,21 +58,6 @@ bool fits(const Constant& constant, const ov::Shape& values, bool grouped) {
     ov::Shape per_row = expected;
     if (grouped) per_row[per_row.size() - 2] = 1;
     return constant.get_shape() == expected || constant.get_shape() == per_row;
-}
-
-bool is_fp4(const CompressedWeights& weights) {
-    return weights.values->get_element_type() == ov::element::f4e2m1;
-}
-
-/// Twice the numbers of f4e2m1, of which the first is in the low nibble.
-std::vector<int8_t> doubled_fp4(const uint8_t* values, size_t count) {
-    static constexpr int8_t magnitudes[] = {0, 1, 2, 3, 4, 6, 8, 12};
-    std::vector<int8_t> doubled(count);
-    for (size_t i = 0; i < count; ++i) {
-        const int nibble = values[i / 2] >> (i % 2 * 4) & 15;
-        doubled[i] = nibble < 8 ? magnitudes[nibble] : int8_t(-magnitudes[nibble - 8]);
-    }
-    return doubled;
 }
 
 }  // namespace
@@ -127,18 +114,8 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
 
 std::shared_ptr<const kernels::PackedLinear> CompressedWeights::pack(
     kernels::WeightMemory& memory) const {
-    const std::vector<float> scale = per_group(*scales, n, groups);
-    const std::vector<float> zero =
-        zero_points ? per_group(*zero_points, n, groups) : std::vector<float>();
-    kernels::LinearWeights weights;
-    weights.n = n;
-    weights.k = k;
-    weights.group = k / groups;
-    weights.type = type;
-    weights.values = values->get_data_ptr();
-    weights.scales = scale.data();
-    weights.zero_points = zero.empty() ? nullptr : zero.data();
-    return std::make_shared<const kernels::PackedLinear>(weights, memory);
+    return std::make_shared<const kernels::PackedLinear>(
+        StackPacker(*this).pack(0, {0, 1, n}, memory));
 }
 
 void CompressedWeights::release(const MappedFiles& files) const {
@@ -147,13 +124,9 @@ void CompressedWeights::release(const MappedFiles& files) const {
 }
 
 StackPacker::StackPacker(const CompressedWeights& weights)
-    : m_weights(weights),
-      m_scales(per_group(*weights.scales, weights.experts * weights.n, weights.groups)) {
+    : m_weights(weights), m_scales(per_group(*weights.scales, weights.rows(), weights.groups)) {
     if (weights.zero_points)
-        m_zero_points =
-            per_group(*weights.zero_points, weights.experts * weights.n, weights.groups);
-    if (is_fp4(weights))
-        for (float& scale : m_scales) scale *= 0.5f;
+        m_zero_points = per_group(*weights.zero_points, weights.rows(), weights.groups);
 }
 
 kernels::PackedLinear StackPacker::pack(size_t expert, const RowChoice& rows,
@@ -177,14 +150,8 @@ kernels::PackedLinear StackPacker::pack(size_t expert, const RowChoice& rows,
     weights.scales = scales.data();
     weights.zero_points = zero_points.empty() ? nullptr : zero_points.data();
     const size_t bits = m_weights.values->get_element_type().bitwidth();
-    const uint8_t* values = static_cast<const uint8_t*>(m_weights.values->get_data_ptr()) +
-                            first * weights.k * bits / 8;
-    std::vector<int8_t> doubled;
-    if (is_fp4(m_weights)) {
-        doubled = doubled_fp4(values, ((rows.count - 1) * rows.step + 1) * weights.k);
-        values = reinterpret_cast<const uint8_t*>(doubled.data());
-    }
-    weights.values = values;
+    weights.values = static_cast<const uint8_t*>(m_weights.values->get_data_ptr()) +
+                     first * weights.k * bits / 8;
     return kernels::PackedLinear(weights, memory);
 }
 

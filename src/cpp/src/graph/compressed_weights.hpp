@@ -32,12 +32,11 @@ private:
 
 /// A weight as optimum-intel, NNCF and pagewheel's converter write it:
 ///
-///     Constant u4 | i4 | u8 | i8 [n, k] or [n, groups, group]
+///     Constant u4 | i4 | u8 | i8 | f4e2m1 [n, k] or [n, groups, group]
 ///         -> Convert [-> Subtract zero point] -> Multiply scale [-> Reshape [n, k]] [-> Convert]
 ///
 /// Scale and zero point are constants, converted or not, with one value per row and group, per row
-/// or in all. All may have one more dimension in front: the experts of a layer. Their values may be
-/// f4e2m1 (MXFP4) too.
+/// or in all. All may have one more dimension in front: the experts of a layer.
 struct CompressedWeights {
     std::shared_ptr<ov::op::v0::Constant> values, scales;
     std::shared_ptr<ov::op::v0::Constant> zero_points;  // null: zero
@@ -45,7 +44,10 @@ struct CompressedWeights {
     size_t experts = 0;  // so many matrices [n, k]; 0: it is one and has no such dimension
     kernels::WeightType type = kernels::WeightType::u4;
 
-    /// Packs them into `memory`; what is needed besides lives only meanwhile.
+    /// Of all matrices.
+    size_t rows() const { return (experts ? experts : 1) * n; }
+
+    /// Packs one matrix into `memory`; what is needed besides lives only meanwhile.
     std::shared_ptr<const kernels::PackedLinear> pack(kernels::WeightMemory& memory) const;
     /// Gives the pages of the files that they are mapped from back to the system.
     void release(const MappedFiles& files) const;

@@ -31,8 +31,6 @@ std::string obstacle(const MatMul& matmul) {
     const auto weights = find_compressed_weights(matmul.input_value(1), reason);
     if (weights && weights->experts > 0)
         return "it is a stack of experts that stands in no layer of experts that is known";
-    if (weights && weights->values->get_element_type() == ov::element::f4e2m1)
-        return "its weights are f4e2m1";
     return reason;
 }
 

@@ -80,10 +80,11 @@ void sort_by_expert(const LinearInput& input, const Experts& experts, const Rout
 }
 
 RowForm form_of(const LinearKernels& kernels, const Group& group, Activations activations) {
-    const Expert& expert = *group.expert;
     if (activations == Activations::int16) return RowForm::wide;
+    const Expert& expert = *group.expert;
+    const auto is_u4 = [](const PackedLinear& one) { return one.type() == PackedType::u4; };
     const bool paired = kernels.multiply_pairs && group.count > max_streamed_rows &&
-                        expert.gate.bits() == 4 && expert.up.bits() == 4 && expert.down.bits() == 4;
+                        is_u4(expert.gate) && is_u4(expert.up) && is_u4(expert.down);
     return paired ? RowForm::paired : RowForm::bytes;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <vector>
 
 #if defined(__linux__)
@@ -33,14 +34,16 @@ std::shared_ptr<uint8_t> make_region(size_t bytes) {
     return {static_cast<uint8_t*>(memory), [](uint8_t* p) { std::free(p); }};
 }
 
-int bits_of(WeightType type) {
+PackedType packed_type(WeightType type) {
     switch (type) {
         case WeightType::u4:
         case WeightType::i4:
-            return 4;
+            return PackedType::u4;
         case WeightType::u8:
         case WeightType::i8:
-            return 8;
+            return PackedType::u8;
+        case WeightType::f4e2m1:
+            return PackedType::f4e2m1;
     }
     __builtin_unreachable();
 }
@@ -55,16 +58,19 @@ int shift(WeightType type) {
             return 8;
         case WeightType::i8:
             return 128;
+        case WeightType::f4e2m1:
+            return f4e2m1_zero_point;
     }
     __builtin_unreachable();
 }
 
-/// Row `row` of the values, unsigned, one a byte.
+/// Row `row` of the values, unsigned or codes, one a byte.
 void read_row(const LinearWeights& weights, size_t row, uint8_t* out) {
     const auto* bytes = static_cast<const uint8_t*>(weights.values);
     const size_t k = weights.k, first = row * weights.row_step * k;
-    const auto flip = uint8_t(shift(weights.type));
-    if (bits_of(weights.type) == 8) {
+    const PackedType type = packed_type(weights.type);
+    const auto flip = uint8_t(type == PackedType::f4e2m1 ? 0 : shift(weights.type));
+    if (type == PackedType::u8) {
         for (size_t i = 0; i < k; ++i) out[i] = bytes[first + i] ^ flip;
         return;
     }
@@ -84,8 +90,29 @@ float zero_point(const LinearWeights& weights, size_t group) {
     return own + float(shift(weights.type));
 }
 
+/// The scale of the unsigned values, those of f4e2m1 being doubled.
+float scale_of(const LinearWeights& weights, size_t group) {
+    return weights.type == WeightType::f4e2m1 ? 0.5f * weights.scales[group]
+                                              : weights.scales[group];
+}
+
 float minimum(const LinearWeights& weights, size_t group) {
-    return float(-double(zero_point(weights, group)) * double(weights.scales[group]));
+    return float(-double(zero_point(weights, group)) * double(scale_of(weights, group)));
+}
+
+/// The exponent of 0 or of a power of two that is no denormal; nothing of any other number.
+std::optional<uint8_t> exponent_of(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x807fffff) != 0) return {};
+    return uint8_t(bits >> 23);
+}
+
+float float_of_exponent(uint8_t exponent) {
+    const uint32_t bits = uint32_t(exponent) << 23;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 bool is_half(float value) {
@@ -100,9 +127,12 @@ bool is_byte(float value) {
     return value >= 0 && value <= 255 && value == std::floor(value);
 }
 
-void append(uint8_t*& out, const float (&values)[PackedLinear::tile_rows], bool as_half) {
+void append(uint8_t*& out, const float (&values)[PackedLinear::tile_rows],
+            PackedLinear::Scale form) {
     for (const float value : values) {
-        if (as_half) {
+        if (form == PackedLinear::Scale::e8m0) {
+            *out++ = *exponent_of(value);
+        } else if (form == PackedLinear::Scale::f16) {
             const uint16_t half = half_of_float(value);
             std::memcpy(out, &half, sizeof half);
             out += sizeof half;
@@ -136,6 +166,18 @@ std::shared_ptr<uint8_t> WeightMemory::allocate(size_t bytes) {
     return piece;
 }
 
+size_t PackedLinear::scale_bytes() const {
+    switch (m_scale) {
+        case Scale::e8m0:
+            return tile_rows;
+        case Scale::f16:
+            return 2 * tile_rows;
+        case Scale::f32:
+            return 4 * tile_rows;
+    }
+    __builtin_unreachable();
+}
+
 size_t PackedLinear::offset_bytes() const {
     switch (m_offset) {
         case Offset::common:
@@ -156,11 +198,13 @@ size_t PackedLinear::tile_bytes() const {
 }
 
 PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
-    : m_n(weights.n), m_k(weights.k), m_bits(bits_of(weights.type)) {
+    : m_n(weights.n), m_k(weights.k), m_type(packed_type(weights.type)) {
     check_argument(m_n > 0 && m_k > 0, "a linear layer of ", m_n, " outputs and ", m_k,
                    " inputs: both must be positive");
     check_argument(weights.group > 0 && (weights.group % k_block == 0 || weights.group >= m_k),
                    "weights in groups of ", weights.group, ": must be a multiple of ", k_block);
+    check_argument(m_type != PackedType::f4e2m1 || !weights.zero_points,
+                   "weights of f4e2m1 with zero points");
     m_k_blocks_per_group = std::min((weights.group + k_block - 1) / k_block, k_blocks());
     choose_format(weights);
     const std::shared_ptr<uint8_t> data = memory.allocate(bytes());
@@ -174,10 +218,12 @@ PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
 void PackedLinear::choose_format(const LinearWeights& weights) {
     const size_t count = weights.n * weights.groups();
     bool common = true, bytes = true, halves = true, nibbles = true, small = true;
+    bool f16_scales = true, exponents = m_type == PackedType::f4e2m1;
     const float first = zero_point(weights, 0);
-    const float highest = m_bits == 4 ? 15.0f : 255.0f;
+    const float highest = m_type == PackedType::u4 ? 15.0f : 255.0f;
     for (size_t i = 0; i < count; ++i) {
-        m_f16_scales = m_f16_scales && is_half(weights.scales[i]);
+        f16_scales = f16_scales && is_half(scale_of(weights, i));
+        exponents = exponents && exponent_of(scale_of(weights, i));
         const float zero = zero_point(weights, i);
         common = common && zero == first;
         bytes = bytes && is_byte(zero);
@@ -191,8 +237,9 @@ void PackedLinear::choose_format(const LinearWeights& weights) {
                : halves ? Offset::f16_minimum
                         : Offset::f32_minimum;
     m_common_zero_point = common ? first : 0.0f;
-    m_fits_f16 =
-        m_bits == 4 && m_f16_scales && small && (nibbles || m_offset == Offset::f16_minimum);
+    m_scale = exponents ? Scale::e8m0 : f16_scales ? Scale::f16 : Scale::f32;
+    m_fits_f16 = m_type == PackedType::u4 && f16_scales && small &&
+                 (nibbles || m_offset == Offset::f16_minimum);
 }
 
 void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const {
@@ -207,22 +254,23 @@ void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t*
             float scales[tile_rows] = {}, offsets[tile_rows] = {};
             for (size_t r = 0; r < rows; ++r) {
                 const size_t group = (first + r) * groups + c / m_k_blocks_per_group;
-                scales[r] = weights.scales[group];
+                scales[r] = scale_of(weights, group);
                 offsets[r] = m_offset == Offset::u8_zero_point ? zero_point(weights, group)
                                                                : minimum(weights, group);
             }
-            append(out, scales, m_f16_scales);
+            append(out, scales, m_scale);
             if (m_offset == Offset::u8_zero_point)
                 for (const float zero : offsets) *out++ = uint8_t(zero);
             else if (m_offset != Offset::common)
-                append(out, offsets, m_offset == Offset::f16_minimum);
+                append(out, offsets, m_offset == Offset::f16_minimum ? Scale::f16 : Scale::f32);
         }
         const uint8_t* in = values.data() + c * k_block;
-        for (size_t j = 0; j < (m_bits == 4 ? 4u : 8u); ++j)
+        const bool paired = bits_of(m_type) == 4;
+        for (size_t j = 0; j < (paired ? 4u : 8u); ++j)
             for (size_t r = 0; r < tile_rows; ++r)
                 for (size_t i = 0; i < 4; ++i) {
                     const uint8_t* four = in + r * width + 4 * j + i;
-                    *out++ = m_bits == 4 ? uint8_t(four[0] | (four[16] << 4)) : four[0];
+                    *out++ = paired ? uint8_t(four[0] | (four[16] << 4)) : four[0];
                 }
     }
 }
@@ -232,23 +280,30 @@ bool PackedLinear::has_integer_zero_points() const {
            (m_offset == Offset::common && m_common_zero_point == std::floor(m_common_zero_point));
 }
 
+int PackedLinear::value_at(const uint8_t* k_block, size_t row, size_t k) const {
+    const size_t at = m_type == PackedType::u8 ? k : k % 16;
+    const uint8_t byte = k_block[(at / 4 * tile_rows + row) * 4 + at % 4];
+    if (m_type == PackedType::u8) return byte;
+    const int nibble = k < 16 ? byte & 15 : byte >> 4;
+    return m_type == PackedType::u4 ? nibble : f4e2m1_values[nibble];
+}
+
 void PackedLinear::unpack_row(size_t i, float* out) const {
     const size_t r = i % tile_rows;
     const uint8_t* in = tile(i / tile_rows);
     float scale = 0, zero = m_common_zero_point;
     for (size_t c = 0; c < k_blocks(); ++c) {
         if (c % m_k_blocks_per_group == 0) {
-            scale = m_f16_scales ? float_of_half(read<uint16_t>(in, r)) : read<float>(in, r);
+            scale = m_scale == Scale::e8m0  ? float_of_exponent(in[r])
+                    : m_scale == Scale::f16 ? float_of_half(read<uint16_t>(in, r))
+                                            : read<float>(in, r);
             in += scale_bytes();
             if (m_offset == Offset::u8_zero_point) zero = float(in[r]);
             in += offset_bytes();
         }
         const size_t size = std::min(k_block, m_k - c * k_block);
         for (size_t k = 0; k < size; ++k) {
-            const size_t at = m_bits == 4 ? k % 16 : k;
-            const uint8_t byte = in[(at / 4 * tile_rows + r) * 4 + at % 4];
-            const int value = m_bits == 8 ? byte : k < 16 ? byte & 15 : byte >> 4;
-            out[c * k_block + k] = (float(value) - zero) * scale;
+            out[c * k_block + k] = (float(value_at(in, r, k)) - zero) * scale;
         }
         in += k_block_bytes();
     }

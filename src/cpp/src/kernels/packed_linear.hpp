@@ -20,8 +20,19 @@ private:
     size_t m_used = 0, m_size = 0;
 };
 
-/// How the source holds a weight. Two of u4 and i4 share a byte, the first in the low nibble.
-enum class WeightType { u4, i4, u8, i8 };
+/// How the source holds a weight. Two of 4 bits share a byte, the first in the low nibble.
+enum class WeightType { u4, i4, u8, i8, f4e2m1 };
+
+/// How a packed weight is held: as an unsigned integer, or as the code of one (f4e2m1_values).
+enum class PackedType { u4, u8, f4e2m1 };
+
+/// What the codes of f4e2m1 (MXFP4) stand for, doubled and raised to integers from 0 on.
+constexpr int f4e2m1_zero_point = 12;
+constexpr uint8_t f4e2m1_values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+constexpr int bits_of(PackedType type) {
+    return type == PackedType::u8 ? 8 : 4;
+}
 
 /// A matrix as models hold it, w[n][k] = (values[n][k] - zero_point) * scale with one scale and
 /// zero point per row and group along k. A view.
@@ -31,7 +42,7 @@ struct LinearWeights {
     WeightType type = WeightType::u4;
     const void* values = nullptr;        // [n, k], without gaps but for those of row_step
     const float* scales = nullptr;       // [n, groups()]; finite
-    const float* zero_points = nullptr;  // [n, groups()], finite; null: zero everywhere
+    const float* zero_points = nullptr;  // [n, groups()], finite; null: zero, as f4e2m1 needs
 
     size_t row_step = 1;  // of `values`, each so manieth row counts
 
@@ -39,10 +50,11 @@ struct LinearWeights {
 };
 
 /// The same weights in tiles of 16 rows, so that one pass over memory serves 16 outputs. Values
-/// are unsigned (i4 and i8 are shifted by 8 and 128) and w = value * scale + minimum.
+/// are unsigned (i4 and i8 are shifted by 8 and 128, f4e2m1 is held as codes of f4e2m1_values) and
+/// w = value * scale + minimum.
 ///
 /// A tile is its groups one after the other; a group is
-///     scales    16 f16 or f32, row by row
+///     scales    16 f16, f32 or e8m0, row by row: see Scale
 ///     offsets   nothing, 16 u8 zero points, or 16 f16 or f32 minima: see Offset
 ///     k-blocks    of 32 along k, 16 rows each; the last group's end with zeros up to 32:
 ///         4 bits  [4][16][4] bytes: byte (j, row, i) holds k = 4j + i low and k = 16 + 4j + i high
@@ -57,6 +69,10 @@ public:
     /// point for the matrix. The smallest that is exact (to 2^-22 for the minima) is taken.
     enum class Offset { common, u8_zero_point, f16_minimum, f32_minimum };
 
+    /// What a scale is held in, the smallest that is exact. `e8m0`, for values of f4e2m1 only, is
+    /// the exponent of a power of two as f32 has it; its 0 is 0.
+    enum class Scale { e8m0, f16, f32 };
+
     PackedLinear() = default;
     /// Packs into memory of its own, or into some that matrices share. Throws InvalidArgument
     /// for a group that is no multiple of 32, or no size.
@@ -66,26 +82,29 @@ public:
 
     size_t n() const { return m_n; }
     size_t k() const { return m_k; }
-    int bits() const { return m_bits; }
-    bool f16_scales() const { return m_f16_scales; }
+    PackedType type() const { return m_type; }
+    Scale scale() const { return m_scale; }
     Offset offset() const { return m_offset; }
     float common_zero_point() const { return m_common_zero_point; }
 
     size_t k_blocks() const { return (m_k + k_block - 1) / k_block; }
     size_t k_blocks_per_group() const { return m_k_blocks_per_group; }
     size_t tiles() const { return (m_n + tile_rows - 1) / tile_rows; }
-    size_t k_block_bytes() const { return k_block * tile_rows * size_t(m_bits) / 8; }
-    size_t scale_bytes() const { return tile_rows * (m_f16_scales ? 2 : 4); }
+    size_t k_block_bytes() const { return k_block * tile_rows * size_t(bits_of(m_type)) / 8; }
+    size_t scale_bytes() const;
     size_t offset_bytes() const;
     size_t tile_bytes() const;
     size_t bytes() const { return tiles() * tile_bytes(); }
     const uint8_t* tile(size_t i) const { return m_data.get() + i * tile_bytes(); }
 
+    /// The unsigned value of a row of a tile and of place k of a k-block, which begins there.
+    int value_at(const uint8_t* k_block, size_t row, size_t k) const;
+
     /// Whether zero points are integers, so that unpack_row() gives (value - zero point) * scale,
     /// rounded once.
     bool has_integer_zero_points() const;
-    /// Whether the kernels that unpack in f16 may: 4 bits with scales in f16, zero points of 0 to
-    /// 15 or minima in f16, and no weight beyond +-255.
+    /// Whether the kernels that unpack in f16 may: u4 with scales in f16, zero points of 0 to 15 or
+    /// minima in f16, and no weight beyond +-255.
     bool fits_f16() const { return m_fits_f16; }
     /// Row i in f32, [k]; only with integer zero points.
     void unpack_row(size_t i, float* out) const;
@@ -96,8 +115,9 @@ private:
 
     size_t m_n = 0, m_k = 0;
     size_t m_k_blocks_per_group = 1;
-    int m_bits = 4;
-    bool m_f16_scales = true, m_fits_f16 = true;
+    PackedType m_type = PackedType::u4;
+    Scale m_scale = Scale::f16;
+    bool m_fits_f16 = true;
     Offset m_offset = Offset::common;
     float m_common_zero_point = 0;
     std::shared_ptr<const uint8_t> m_data;  // 64-byte aligned

@@ -110,8 +110,9 @@ constexpr size_t item_bytes = 256 << 10;
 RowForm form_of(const LinearKernels& kernels, const LinearInput& input,
                 const LinearOutput* matrices, size_t count) {
     const bool paired = kernels.multiply_pairs && input.activations == Activations::int8 &&
-                        std::all_of(matrices, matrices + count,
-                                    [](const auto& matrix) { return matrix.weights->bits() == 4; });
+                        std::all_of(matrices, matrices + count, [](const auto& matrix) {
+                            return matrix.weights->type() == PackedType::u4;
+                        });
     return paired ? RowForm::paired : streamed_form(input);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/bf16_kernels.hpp"
 #include "kernels/quantized_linear.hpp"
@@ -122,6 +123,19 @@ inline Scaling wide_scaling(uint32_t magnitude_bits) {
     return scaling;
 }
 
+/// Calls body(std::integral_constant<PackedType, type>()).
+template <class Body>
+[[gnu::always_inline]] inline void with_type(PackedType type, const Body& body) {
+    switch (type) {
+        case PackedType::u4:
+            return body(std::integral_constant<PackedType, PackedType::u4>());
+        case PackedType::u8:
+            return body(std::integral_constant<PackedType, PackedType::u8>());
+        case PackedType::f4e2m1:
+            return body(std::integral_constant<PackedType, PackedType::f4e2m1>());
+    }
+}
+
 /// Where the products of a tile and a block go.
 struct TileOutput {
     float* output = nullptr;         // [rows, stride]
@@ -139,8 +153,7 @@ struct LinearKernels {
                      const QuantizedBlock& block);
     void (*multiply)(const PackedLinear& weights, const uint8_t* tile, const QuantizedBlock& block,
                      const TileOutput& output);
-    /// Gives the bits of multiply() for a paired block and weights of 4 bits; null where there is
-    /// none.
+    /// Gives the bits of multiply() for a paired block and weights of u4; null where there is none.
     void (*multiply_pairs)(const PackedLinear& weights, const uint8_t* tile,
                            const QuantizedBlock& block, const TileOutput& output);
     /// out[i] = gamma[i] * x[i] / sqrt(mean(x^2) + epsilon), i < k.

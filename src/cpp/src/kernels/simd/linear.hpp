@@ -8,20 +8,28 @@
 
 namespace pagewheel::kernels::simd {
 
-/// Fetches a k-block of `bits` and a group's scales and minima, some way after `weights`.
+/// Fetches a k-block and a group's scales and minima, some way after `weights`.
 /// Processors that fetch by themselves do so too late where there are many products for a weight
 /// (benchmarks/notebook.md). Past the end of a matrix it costs nothing and harms nothing.
-template <int bits>
+template <PackedType type>
 [[gnu::always_inline]] inline void fetch_ahead(const uint8_t* weights) {
-    constexpr size_t distance = 8192, bytes = (bits == 4 ? 256 : 512) + 64;
+    constexpr size_t distance = 8192, bytes = 64 * bits_of(type) + 64;
 #pragma GCC unroll 9
     for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(weights + distance + i);
 }
 
 /// A group's scales of V::lanes rows of a tile.
 template <class V>
-typename V::F load_scales(const uint8_t* in, bool f16) {
-    return f16 ? V::load_f16(in) : V::load(reinterpret_cast<const float*>(in));
+typename V::F load_scales(const uint8_t* in, PackedLinear::Scale form) {
+    switch (form) {
+        case PackedLinear::Scale::e8m0:
+            return V::load_e8m0(in);
+        case PackedLinear::Scale::f16:
+            return V::load_f16(in);
+        case PackedLinear::Scale::f32:
+            return V::load(reinterpret_cast<const float*>(in));
+    }
+    __builtin_unreachable();
 }
 
 /// A group's minima of the tile's rows from `row` on, V::lanes of them.

@@ -119,14 +119,23 @@ __m256i load(const uint8_t* in) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
 }
 
-/// The nibbles of half a k-block, 8 registers of 8 rows and four of k.
+/// The values of 32 nibbles.
+template <PackedType type>
+__m256i values_of(__m256i nibbles) {
+    if (type == PackedType::u4) return nibbles;
+    const auto* table = reinterpret_cast<const __m128i*>(f4e2m1_values);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table)), nibbles);
+}
+
+/// The values of half a k-block of 4 bits, 8 registers of 8 rows and four of k.
+template <PackedType type>
 void unpack(const uint8_t* in, size_t half, __m256i* values) {
     const __m256i low = _mm256_set1_epi8(15);
 #pragma GCC unroll 4
     for (size_t j = 0; j < 4; ++j) {
         const __m256i loaded = load(in + 64 * j + 32 * half);
-        values[j] = _mm256_and_si256(loaded, low);
-        values[j + 4] = _mm256_and_si256(_mm256_srli_epi16(loaded, 4), low);
+        values[j] = values_of<type>(_mm256_and_si256(loaded, low));
+        values[j + 4] = values_of<type>(_mm256_and_si256(_mm256_srli_epi16(loaded, 4), low));
     }
 }
 
@@ -141,6 +150,7 @@ __m256i multiply_fours(__m256i sum, __m256i a, __m256i b) {
 #endif
 }
 
+template <PackedType>
 __m256i dot_4_bits(const __m256i* values, const int8_t* x) {
     __m256i dot = _mm256_setzero_si256();
 #pragma GCC unroll 8
@@ -158,13 +168,22 @@ __m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
 
 #else
 
-/// Eight products of up to 15 * 128 twice fit 16 bits.
-__m256i dot_4_bits(const __m256i* values, const int8_t* x) {
+/// Four products of up to 24 * 128 twice fit 16 bits.
+__m256i dot_of_fours(const __m256i* values, const int8_t* x) {
     __m256i dot = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (size_t j = 0; j < 8; ++j)
+#pragma GCC unroll 4
+    for (size_t j = 0; j < 4; ++j)
         dot = _mm256_add_epi16(dot, _mm256_maddubs_epi16(values[j], broadcast(x, j)));
-    return _mm256_madd_epi16(dot, _mm256_set1_epi16(1));
+    return dot;
+}
+
+/// And so do eight of up to 15 * 128 twice.
+template <PackedType type>
+__m256i dot_4_bits(const __m256i* values, const int8_t* x) {
+    const __m256i first = dot_of_fours(values, x), second = dot_of_fours(values + 4, x + 16);
+    const __m256i ones = _mm256_set1_epi16(1);
+    if (type == PackedType::u4) return _mm256_madd_epi16(_mm256_add_epi16(first, second), ones);
+    return _mm256_add_epi32(_mm256_madd_epi16(first, ones), _mm256_madd_epi16(second, ones));
 }
 
 /// Bytes as two nibbles: pairs of whole bytes times 127 would not fit 16 bits.
@@ -186,7 +205,7 @@ __m256i dot_8_bits(const uint8_t* in, size_t half, const int8_t* x) {
 #endif
 
 /// Half a tile times rows [first, first + rows) of the block.
-template <int bits, bool wide, size_t rows>
+template <PackedType type, bool wide, size_t rows>
 void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
               const QuantizedBlock& block, size_t first, const TileOutput& output) {
     if (output.columns <= 8 * half) return;
@@ -202,19 +221,20 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
     const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
     for (size_t c = 0; c < k_blocks;) {
         const __m256 scales =
-            simd::load_scales<Avx2>(in + half * (weights.scale_bytes() / 2), weights.f16_scales());
+            simd::load_scales<Avx2>(in + half * (weights.scale_bytes() / 2), weights.scale());
         const __m256 minima =
             simd::load_minima<Avx2>(weights, in + weights.scale_bytes(), 8 * half, scales);
         in += weights.scale_bytes() + weights.offset_bytes();
         const size_t end = std::min(c + per_group, k_blocks);
         for (; c < end; ++c) {
             __m256i values[8];
-            if (bits == 4) unpack(in, half, values);
+            if (type != PackedType::u8) unpack<type>(in, half, values);
 #pragma GCC unroll 4
             for (size_t r = 0; r < rows; ++r) {
                 const size_t at = c * block.stride + first + r;
                 const auto dot_with = [&](const int8_t* x) {
-                    return bits == 4 ? dot_4_bits(values, x) : dot_8_bits(in, half, x);
+                    return type == PackedType::u8 ? dot_8_bits(in, half, x)
+                                                  : dot_4_bits<type>(values, x);
                 };
                 const int8_t* x = block.values + at * (wide ? wide_k_block_bytes : k_block);
                 __m256i dot = dot_with(x);
@@ -223,8 +243,8 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
                 sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[r]);
                 sums[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(block.sums[at]), sums[r]);
             }
-            if (half == 0) simd::fetch_ahead<bits>(in);
-            in += bits == 4 ? 256 : 512;
+            if (half == 0) simd::fetch_ahead<type>(in);
+            in += 64 * bits_of(type);
         }
     }
 #pragma GCC unroll 4
@@ -232,24 +252,25 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
         _mm256_maskstore_ps(output.output + out + r * output.stride, mask, sums[r]);
 }
 
-template <int bits, bool wide>
+template <PackedType type, bool wide>
 void multiply_rows(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                    const TileOutput& output) {
     for (size_t half = 0; half < 2; ++half) {
         size_t r = 0;
         for (; r + 4 <= block.rows; r += 4)
-            multiply<bits, wide, 4>(weights, in, half, block, r, output);
+            multiply<type, wide, 4>(weights, in, half, block, r, output);
         for (; r + 2 <= block.rows; r += 2)
-            multiply<bits, wide, 2>(weights, in, half, block, r, output);
-        for (; r < block.rows; ++r) multiply<bits, wide, 1>(weights, in, half, block, r, output);
+            multiply<type, wide, 2>(weights, in, half, block, r, output);
+        for (; r < block.rows; ++r) multiply<type, wide, 1>(weights, in, half, block, r, output);
     }
 }
 
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
-    const auto four = block.wide() ? multiply_rows<4, true> : multiply_rows<4, false>;
-    const auto eight = block.wide() ? multiply_rows<8, true> : multiply_rows<8, false>;
-    (weights.bits() == 4 ? four : eight)(weights, in, block, output);
+    with_type(weights.type(), [&](auto type) {
+        const auto multiply = block.wide() ? multiply_rows<type, true> : multiply_rows<type, false>;
+        multiply(weights, in, block, output);
+    });
 }
 
 LinearKernels kernels_here() {

@@ -64,6 +64,11 @@ struct Avx2 : F16c {
     static F load_f16(const uint8_t* p) {
         return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     }
+    /// Powers of two of these exponents; 0 is 0.
+    static F load_e8m0(const uint8_t* p) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 23));
+    }
     static F load_u8(const uint8_t* p) {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
         return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));

@@ -132,26 +132,36 @@ struct Dots {
     }
 };
 
+/// The values of 64 nibbles.
+template <PackedType type>
+[[gnu::always_inline]] inline __m512i values_of(__m512i nibbles) {
+    if (type == PackedType::u4) return nibbles;
+    const auto* table = reinterpret_cast<const __m128i*>(f4e2m1_values);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table)), nibbles);
+}
+
 /// The products of a k-block's weights with 32 bytes of each row. Rows take turns, so that an
 /// instruction seldom waits for the one before it.
-template <int bits, size_t rows>
+template <PackedType type, size_t rows>
 [[gnu::always_inline]] inline void add_bytes(const uint8_t* in, const int8_t* x, size_t value_bytes,
                                              Dots<rows>& dots) {
     const __m512i low_nibble = _mm512_set1_epi8(15);
+    constexpr size_t loads = size_t(bits_of(type));
 #pragma GCC unroll 8
-    for (size_t j = 0; j < 64 / (bits == 4 ? 16 : 8); ++j) {
+    for (size_t j = 0; j < loads; ++j) {
         const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
-        if (bits == 8) {
+        if (type == PackedType::u8) {
             dots.add(loaded, x + 4 * j, value_bytes, j % 2);
             continue;
         }
         const __m512i high = _mm512_and_si512(_mm512_srli_epi16(loaded, 4), low_nibble);
-        dots.add(_mm512_and_si512(loaded, low_nibble), x + 4 * j, value_bytes, false);
-        dots.add(high, x + 16 + 4 * j, value_bytes, true);
+        const __m512i low = _mm512_and_si512(loaded, low_nibble);
+        dots.add(values_of<type>(low), x + 4 * j, value_bytes, false);
+        dots.add(values_of<type>(high), x + 16 + 4 * j, value_bytes, true);
     }
 }
 
-/// The products of a k-block of 4 bits with wide rows: three products for two places.
+/// The products of a k-block of u4 with wide rows: three products for two places.
 template <size_t rows>
 [[gnu::always_inline]] inline void add_wide(const uint8_t* in, const int8_t* x, Dots<rows>& dots) {
     const __m512i low_nibble = _mm512_set1_epi8(15), high_nibble = _mm512_set1_epi8(-16);
@@ -167,7 +177,7 @@ template <size_t rows>
 }
 
 /// The products of a k-block with each row, where they begin with first[r].
-template <int bits, bool wide, size_t rows>
+template <PackedType type, bool wide, size_t rows>
 [[gnu::always_inline]] inline void multiply_k_block(const uint8_t* in, const int8_t* x,
                                                     __m512i (&first)[rows]) {
     Dots<rows> dots;
@@ -176,18 +186,18 @@ template <int bits, bool wide, size_t rows>
         dots.first[r] = first[r];
         dots.second[r] = _mm512_setzero_si512();
     }
-    if (bits == 4 && wide) {
+    if (type == PackedType::u4 && wide) {
         add_wide(in, x, dots);
     } else if (wide) {
-        add_bytes<bits>(in, x, wide_k_block_bytes, dots);
+        add_bytes<type>(in, x, wide_k_block_bytes, dots);
 #pragma GCC unroll 8
         for (size_t r = 0; r < rows; ++r) {
             dots.first[r] = _mm512_slli_epi32(dots.first[r], 4);
             dots.second[r] = _mm512_slli_epi32(dots.second[r], 4);
         }
-        add_bytes<bits>(in, x + 16, wide_k_block_bytes, dots);
+        add_bytes<type>(in, x + 16, wide_k_block_bytes, dots);
     } else {
-        add_bytes<bits>(in, x, k_block, dots);
+        add_bytes<type>(in, x, k_block, dots);
     }
 #pragma GCC unroll 8
     for (size_t r = 0; r < rows; ++r)
@@ -195,7 +205,7 @@ template <int bits, bool wide, size_t rows>
 }
 
 /// One tile times `rows` rows, whose sums lie in as many registers.
-template <int bits, bool wide, size_t rows>
+template <PackedType type, bool wide, size_t rows>
 void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
               const TileOutput& output) {
     const auto columns = __mmask16((1u << output.columns) - 1);
@@ -207,14 +217,14 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                       : _mm512_setzero_ps();
 
     // Where products of a k-block do not exceed 2^22, they are added to a float's bits.
-    constexpr bool has_magic = bits == 4 && wide;
+    constexpr bool has_magic = type == PackedType::u4 && wide;
     const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
     const size_t scale_bytes = weights.scale_bytes(), offset_bytes = weights.offset_bytes();
-    const bool f16_scales = weights.f16_scales();
+    const PackedLinear::Scale scale_form = weights.scale();
     const int8_t* x = block.values;
     const float *x_scales = has_magic ? block.magic : block.scales, *x_sums = block.sums;
     for (size_t c = 0; c < k_blocks;) {
-        const __m512 scales = simd::load_scales<Avx512>(in, f16_scales);
+        const __m512 scales = simd::load_scales<Avx512>(in, scale_form);
         const __m512 minima = simd::load_minima<Avx512>(weights, in + scale_bytes, 0, scales);
         in += scale_bytes + offset_bytes;
         const size_t end = std::min(c + per_group, k_blocks);
@@ -224,8 +234,8 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
             for (size_t r = 0; r < rows; ++r)
                 dots[r] = has_magic ? _mm512_castps_si512(_mm512_set1_ps(x_scales[r]))
                                     : _mm512_setzero_si512();
-            simd::fetch_ahead<bits>(in);
-            multiply_k_block<bits, wide>(in, x, dots);
+            simd::fetch_ahead<type>(in);
+            multiply_k_block<type, wide>(in, x, dots);
 #pragma GCC unroll 8
             for (size_t r = 0; r < rows; ++r) {
                 const __m512 x_scale = _mm512_set1_ps(x_scales[r]);
@@ -237,7 +247,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
                                               _mm512_mul_ps(scales, x_scale), sums[r]);
                 sums[r] = _mm512_fmadd_ps(minima, _mm512_set1_ps(x_sums[r]), sums[r]);
             }
-            in += bits == 4 ? 256 : 512;
+            in += 64 * bits_of(type);
             x += rows * (wide ? wide_k_block_bytes : k_block);
             x_scales += rows;
             x_sums += rows;
@@ -251,21 +261,19 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
 using Multiply = decltype(LinearKernels::multiply);
 
 /// multiply() by what it is a template over: the tile takes so little that comparing would count.
-template <int bits, bool wide, size_t... I>
-Multiply multiply_by_rows(size_t rows, std::index_sequence<I...>) {
-    static constexpr Multiply calls[] = {multiply<bits, wide, I + 1>...};
-    return calls[rows - 1];
+template <PackedType type, size_t... I>
+Multiply multiply_by_rows(const QuantizedBlock& block, std::index_sequence<I...>) {
+    static constexpr Multiply calls[][sizeof...(I)] = {{multiply<type, false, I + 1>...},
+                                                       {multiply<type, true, I + 1>...}};
+    return calls[block.wide()][block.rows - 1];
 }
 
 void multiply_any(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
                   const TileOutput& output) {
-    constexpr auto all = std::make_index_sequence<max_block_rows>();
-    const Multiply call = block.wide()
-                              ? (weights.bits() == 4 ? multiply_by_rows<4, true>(block.rows, all)
-                                                     : multiply_by_rows<8, true>(block.rows, all))
-                              : (weights.bits() == 4 ? multiply_by_rows<4, false>(block.rows, all)
-                                                     : multiply_by_rows<8, false>(block.rows, all));
-    call(weights, in, block, output);
+    with_type(weights.type(), [&](auto type) {
+        multiply_by_rows<type>(block, std::make_index_sequence<max_block_rows>())(weights, in,
+                                                                                  block, output);
+    });
 }
 
 /// A k-block's weights for the paired product (QuantizedBlock).
@@ -326,7 +334,7 @@ void multiply_pairs(const PackedLinear& weights, const uint8_t* in, const Quanti
 
     const size_t k_blocks = weights.k_blocks(), per_group = weights.k_blocks_per_group();
     for (size_t c = 0; c < k_blocks;) {
-        const __m512 scales = simd::load_scales<Avx512>(in, weights.f16_scales());
+        const __m512 scales = simd::load_scales<Avx512>(in, weights.scale());
         const __m512 minima =
             simd::load_minima<Avx512>(weights, in + weights.scale_bytes(), 0, scales);
         in += weights.scale_bytes() + weights.offset_bytes();

@@ -42,12 +42,12 @@ __m512i shifts(int first, int second) {
 }
 
 /// A tile's scales and minima of one group, and how values become weights.
-template <int bits>
+template <PackedType type>
 struct Group {
     __m512 scales[2], minima[2];
 
     Group(const PackedLinear& weights, const uint8_t* in) {
-        const __m512 scale = simd::load_scales<Avx512>(in, weights.f16_scales());
+        const __m512 scale = simd::load_scales<Avx512>(in, weights.scale());
         const __m512 minimum =
             simd::load_minima<Avx512>(weights, in + weights.scale_bytes(), 0, scale);
         for (size_t half = 0; half < 2; ++half) {
@@ -64,13 +64,14 @@ struct Group {
     }
 
     void unpack(const uint8_t* in, uint16_t* out) const {
-        bits == 4 ? unpack_nibbles(in, out) : unpack_bytes(in, out);
+        type == PackedType::u8 ? unpack_bytes(in, out) : unpack_nibbles(in, out);
     }
 
     /// A k-block of 4 bits. The values' floats come out of a table, whose index is the low four
     /// bits.
     void unpack_nibbles(const uint8_t* in, uint16_t* out) const {
-        const __m512 floats = Avx512::iota();
+        const __m512 floats =
+            type == PackedType::u4 ? Avx512::iota() : Avx512::load_u8(f4e2m1_values);
         const __m512i first = twice(0), second = twice(1);
         for (size_t j = 0; j < 4; ++j) {
             const __m512i loaded = _mm512_loadu_si512(in + 64 * j);
@@ -171,9 +172,9 @@ void multiply(const Bf16Product& product) {
 
 void unpack_tile(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
                  uint16_t* out) {
-    const auto unpack =
-        weights.bits() == 4 ? simd::unpack_k_blocks<Group<4>> : simd::unpack_k_blocks<Group<8>>;
-    unpack(weights, tile, begin, end, out);
+    with_type(weights.type(), [&](auto type) {
+        simd::unpack_k_blocks<Group<type>>(weights, tile, begin, end, out);
+    });
 }
 
 Bf16Kernels bf16_kernels() {

@@ -42,6 +42,11 @@ struct Avx512 : F16c {
     static F load_f16(const uint8_t* p) {
         return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     }
+    /// Powers of two of these exponents; 0 is 0.
+    static F load_e8m0(const uint8_t* p) {
+        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+        return as_float(_mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 23));
+    }
     static F load_u8(const uint8_t* p) {
         const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
         return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));

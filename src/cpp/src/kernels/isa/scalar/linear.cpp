@@ -15,8 +15,10 @@ namespace {
 
 // ---- Single numbers of packed weights
 
-float read(const uint8_t* values, size_t i, bool half) {
-    if (half) {
+float read(const uint8_t* values, size_t i, PackedLinear::Scale form) {
+    if (form == PackedLinear::Scale::e8m0)
+        return values[i] == 0 ? 0 : std::ldexp(1.0f, int(values[i]) - 127);
+    if (form == PackedLinear::Scale::f16) {
         uint16_t bits;
         std::memcpy(&bits, values + i * sizeof bits, sizeof bits);
         return float_of_half(bits);
@@ -30,9 +32,10 @@ float read(const uint8_t* values, size_t i, bool half) {
 const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float* scales,
                           float* minima) {
     using Offset = PackedLinear::Offset;
+    using Scale = PackedLinear::Scale;
     const uint8_t* offsets = in + weights.scale_bytes();
     for (size_t n = 0; n < PackedLinear::tile_rows; ++n) {
-        scales[n] = read(in, n, weights.f16_scales());
+        scales[n] = read(in, n, weights.scale());
         switch (weights.offset()) {
             case Offset::common:
                 minima[n] = -weights.common_zero_point() * scales[n];
@@ -41,21 +44,14 @@ const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float*
                 minima[n] = -float(offsets[n]) * scales[n];
                 break;
             case Offset::f16_minimum:
-                minima[n] = read(offsets, n, true);
+                minima[n] = read(offsets, n, Scale::f16);
                 break;
             case Offset::f32_minimum:
-                minima[n] = read(offsets, n, false);
+                minima[n] = read(offsets, n, Scale::f32);
                 break;
         }
     }
     return offsets + weights.offset_bytes();
-}
-
-/// Value of row n and place k of a k-block.
-int value_at(const PackedLinear& weights, const uint8_t* in, size_t n, size_t k) {
-    const size_t high = weights.bits() == 4 ? k / 16 : 0, at = k - 16 * high;
-    const int byte = in[(at / 4 * PackedLinear::tile_rows + n) * 4 + at % 4];
-    return weights.bits() == 8 ? byte : high == 1 ? byte >> 4 : byte & 15;
 }
 
 // ---- Quantised activations
@@ -138,7 +134,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
             for (size_t n = 0; n < output.columns; ++n) {
                 int dot = 0;
                 for (size_t k = 0; k < k_block; ++k)
-                    dot += value_at(weights, in, n, k) *
+                    dot += weights.value_at(in, n, k) *
                            (block.wide() ? wide_value(values, k) : values[k]);
                 sums[r][n] +=
                     scales[n] * block.scales[at] * float(dot) + minima[n] * block.sums[at];
@@ -199,7 +195,7 @@ void unpack(const PackedLinear& weights, size_t tile, size_t begin, size_t end, 
         if (c % weights.k_blocks_per_group() == 0) in = read_group(weights, in, scales, minima);
         for (size_t k = 0; c >= begin && k < k_block; ++k)
             for (size_t n = 0; n < tile_rows; ++n) {
-                const auto value = float(value_at(weights, in, n, k));
+                const auto value = float(weights.value_at(in, n, k));
                 out[(k / 2 * tile_rows + n) * 2 + k % 2] =
                     bf16_of_float(std::fma(value, scales[n], minima[n]));
             }
