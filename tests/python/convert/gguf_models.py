@@ -27,6 +27,7 @@ ARCHITECTURES = {
     "glm4_moe": "glm4moe",
     "ernie4_5_moe": "ernie4_5-moe",
     "minimax_m2": "minimax-m2",
+    "hunyuan_v1_moe": "hunyuan-moe",
     "gemma3_text": "gemma3",
     "gemma3n_text": "gemma3n",
     "gemma4_text": "gemma4",
@@ -77,9 +78,10 @@ def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
     if name not in ("gemma4", "deepseek2"):
         writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(rope["rope_theta"])
     head_size = getattr(config, "head_dim", None)
     head_size = head_size or config.hidden_size // config.num_attention_heads
+    stretched = rope.get("alpha", 1.0) ** (head_size / (head_size - 2))
+    writer.add_rope_freq_base(rope["rope_theta"] * stretched)
     if name not in ("gemma4", "deepseek2"):
         writer.add_key_length(head_size)
         writer.add_value_length(head_size)
@@ -95,6 +97,8 @@ def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
         writer.add_rope_scaling_factor(rope["factor"])
     if rope.get("rope_type") == "longrope":
         writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
+        if rope.get("short_mscale"):
+            writer.add_rope_scaling_attn_factors(rope["short_mscale"])
     if name in ("granite", "granitemoe"):
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
@@ -105,7 +109,7 @@ def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
     if name in _OWN_NUMBERS:
         _OWN_NUMBERS[name](writer, config)
-    of_token = ("num_experts_per_tok", "moe_k", "top_k_experts")
+    of_token = ("num_experts_per_tok", "moe_k", "top_k_experts", "moe_topk")
     active = next(filter(None, (getattr(config, each, None) for each in of_token)), 0)
     if active:
         names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -300,7 +304,8 @@ def _expanded(
     full = full.replace(".gate.moe_statics.", ".moe_statics.")
     full = full.replace(".block_sparse_moe.router.", ".mlp.gate.")
     full = full.replace(".block_sparse_moe.", ".mlp.").replace(".output_linear.", ".down_proj.")
-    full = full.replace(".shared_mlp.", ".mlp.shared_experts.")
+    if name == "granitemoe":
+        full = full.replace(".shared_mlp.", ".mlp.shared_experts.")
     if full.endswith("shared_experts.input_linear.weight"):
         stem = full.removesuffix("input_linear.weight")
         gate, up = values.chunk(2)

@@ -141,6 +141,15 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         "moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": 36,
         "moe_num_shared_experts": 2, "moe_layer_start_index": 1}),
     "minimax_m2": ("minimax_m2", {**_EXPERTS, "rotary_dim": 16}),
+    "hunyuan_v1_moe": ("hunyuan_v1_moe", {**_EXPERTS, "moe_topk": 2, "rope_parameters": {
+        "rope_type": "dynamic", "rope_theta": 1e4, "factor": 1.0, "alpha": 3.0}}),
+    "phimoe": ("phimoe", {**_EXPERTS, "attention_bias": True, "lm_head_bias": True}),
+    "phimoe-longrope": ("phimoe", {**_EXPERTS, "hidden_size": 96, "head_dim": 16,
+        "original_max_position_embeddings": 400, "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 1e4, "short_mscale": 1.2, "long_mscale": 1.3,
+            "short_factor": [1.0 + 0.1 * i for i in range(8)],
+            "long_factor": [2.0 + i for i in range(8)],
+            "original_max_position_embeddings": 400}}),
     "gpt_oss-even": ("gpt_oss", {**_EXPERTS, "hidden_size": 64, "intermediate_size": 96}),
     "deepseek_v2": ("deepseek_v2", {
         **_LATENT, "q_lora_rank": None, "topk_method": "group_limited_greedy"}),

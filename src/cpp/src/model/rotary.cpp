@@ -117,6 +117,8 @@ RotaryDescription read_rotary(const json& rotary) try {
     for (const RotaryKind& kind : description.kinds)
         if (kind.dims > 0 && kind.inverse_frequencies.empty())
             description.unsupported = "pagewheel.json has no rotary inverse_frequencies";
+    if (const auto why = rotary.find("unsupported"); why != rotary.end())
+        description.unsupported = why->get<std::string>();
     return description;
 } catch (const json::exception& error) {
     refuse_argument(ErrorCode::file_invalid, "rotary: ", error.what());

@@ -13,7 +13,7 @@ import openvino as ov
 
 from ..errors import ConversionError
 from .chat_format import derive_chat_format
-from .decoder.architecture import Architecture
+from .decoder.architecture import Architecture, QueryKeyNorm
 from .files.folders import DESCRIPTION_FILE, DESCRIPTION_VERSION, FORMAT_VERSION, MODEL_FILE
 from .files.source_folder import SourceFolder
 from .gguf.file import GGUFFile
@@ -52,7 +52,11 @@ def describe_rotary(arch: Architecture) -> dict[str, Any]:
     rotary = (each.attention.rotary for each in arch.layers)
     layers = [-1 if each is None else each for each in rotary]
     first = kinds[0] if kinds else {"pairing": "half"}
-    return {**first, "kinds": kinds, "layers": layers}
+    described = {**first, "kinds": kinds, "layers": layers}
+    norms = {each.attention.query_key_norm for each in arch.layers}
+    if QueryKeyNorm.ROTATED_HEAD in norms:
+        described["unsupported"] = "keys are normed after their rotation, and cannot be rotated on"
+    return described
 
 
 Report = Callable[[str], None]

@@ -1,4 +1,4 @@
-"""Mixtures of experts of known parts: OLMoE, GLM 4.5, ERNIE 4.5 and MiniMax M2."""
+"""Mixtures of experts of known parts: OLMoE, GLM 4.5, ERNIE 4.5, MiniMax M2 and Hunyuan."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .deepseek import (
     grouped_experts,
     with_dense_first_layers,
 )
-from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert
+from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert, tensor_name
 from .gguf_config import Config, GGUFConfig
 from .llama import recipe_of_mixtral
-from .reader import Reader
+from .reader import ModelConfig, Reader
 
 
 def _olmoe(reader: Reader) -> Architecture:
@@ -92,6 +92,53 @@ def _minimax(reader: Reader) -> Architecture:
 
 def _recipe_of_minimax(arch: Architecture, name: str) -> Recipe | None:
     return recipe_of_mixtral(arch, name.replace(".gate.e_score", ".e_score"))
+
+
+def _hunyuan(reader: Reader) -> Architecture:
+    config, values = reader.config, reader.config.values
+    for key in ("moe_topk", "num_shared_expert", "moe_intermediate_size"):
+        # Older configs say it for each layer; transformers and llama.cpp have one for all.
+        given = values.get(key)
+        if isinstance(given, list):
+            if len(set(map(repr, given))) != 1:
+                raise config.fail(f"{key!r} that differs between layers is not supported")
+            values[key] = given[0]
+    if config.integer("num_shared_expert", 1) != 1 or config.boolean("use_cla"):
+        raise config.fail("other than one shared expert, or shared caches, are not supported")
+    values["num_experts_per_tok"] = config.positive("moe_topk", 1)
+    _stretch_rotation(config)
+    experts = reader.experts("num_experts", Routing.SOFTMAX, normalise=True, shared=reader.mlp())
+    norm = QueryKeyNorm.ROTATED_HEAD
+    return reader.architecture(reader.attention(query_key_norm=norm), experts)
+
+
+def _stretch_rotation(config: ModelConfig) -> None:
+    """A fixed alpha multiplies the base, as a file of llama.cpp's has it."""
+    parameters = config.rotary_parameters()
+    if parameters is None or parameters.values.get("alpha") is None:
+        return
+    size, alpha = config.head_size, parameters.positive("alpha")
+    config.values["rope_scaling"] = None
+    config.values["rope_parameters"] = {
+        "rope_theta": parameters.theta * alpha ** (size / max(size - 2, 1))
+    }
+
+
+def _recipe_of_hunyuan(arch: Architecture, name: str) -> Recipe | None:
+    moved = name.replace(".q_norm", ".query_layernorm").replace(".k_norm", ".key_layernorm")
+    moved = moved.replace(".shared_experts.", ".shared_mlp.").replace(".mlp.gate", ".mlp.gate.wg")
+    return each_expert(arch, name) if moved == name else (Part(tensor_name(moved)),)
+
+
+def _config_of_hunyuan(file: GGUFConfig) -> Config:
+    config = file.common("HunYuanMoEV1", "hunyuan_v1_moe", ("expert_count",))
+    return {
+        **config,
+        "num_experts": file.integer("expert_count"),
+        "moe_topk": file.integer("expert_used_count"),
+        "intermediate_size": file.integer("expert_feed_forward_length"),
+        "num_shared_expert": 1,
+    }
 
 
 def _config_of_olmoe(file: GGUFConfig) -> Config:
@@ -178,6 +225,7 @@ FAMILY = Family(
         ModelType("glm4_moe", _glm4, _GLM4, each_expert),
         ModelType("ernie4_5_moe", _ernie, _ERNIE, _recipe_of_ernie),
         ModelType("minimax_m2", _minimax, _MINIMAX, _recipe_of_minimax),
+        ModelType("hunyuan_v1_moe", _hunyuan, {"rms_norm_eps": 1e-5}, _recipe_of_hunyuan),
     ),
     (
         GGUFArchitecture("olmoe", _config_of_olmoe),
@@ -188,5 +236,6 @@ FAMILY = Family(
         ),
         GGUFArchitecture("ernie4_5-moe", _config_of_ernie, names=_CORRECTION, interleaved=True),
         GGUFArchitecture("minimax-m2", _config_of_minimax, names=_CORRECTION),
+        GGUFArchitecture("hunyuan-moe", _config_of_hunyuan),
     ),
 )

@@ -62,10 +62,11 @@ NORMS_BESIDE = (
 
 
 class QueryKeyNorm(Enum):
-    """RMS norm of queries and keys before rotation."""
+    """RMS norm of queries and keys, before rotation if not said otherwise."""
 
     NONE = "none"
     HEAD = "head"  # each head by itself, one weight of head_size
+    ROTATED_HEAD = "rotated head"  # the same, after rotation
     WHOLE = "whole"  # all heads together
 
 
@@ -165,6 +166,9 @@ class Routing(Enum):
     SOFTMAX = "softmax"  # of all experts, then the best
     SOFTMAX_OF_BEST = "softmax of best"  # the best, renormalised to sum 1
     SIGMOID = "sigmoid"  # of all
+    # Phi-MoE's SparseMixer (arXiv 2409.12136): the best; its weight is its part in the softmax of
+    # those that are not far below it. Then the same of the others.
+    SPARSE_MIXER = "sparse mixer"
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,8 @@ class Experts:
     active_groups: int = 1
     shared: Mlp | None = None
     shared_gate: bool = False
+    # Of SPARSE_MIXER: logits within so large a part of the best one's magnitude are near it.
+    near: float = 0.0
     # gpt-oss: gate <= limit, |up| <= limit, gate * sigmoid(alpha * gate) * (up + 1).
     clamp: float = 0.0
     alpha: float = 1.0
@@ -246,7 +252,7 @@ class AltUp:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder-only transformer with RMS norms."""
+    """A decoder-only transformer with RMS norms, or with `layer_norms` that have biases."""
 
     model_type: str
     hidden_size: int
@@ -257,6 +263,7 @@ class Architecture:
     norm_eps: float
     tied_embeddings: bool
     norms: NormPlacement = NormPlacement.PRE
+    layer_norms: bool = False
     # Added to every norm's weight: Gemma's checkpoints hold weight - 1 (its GGUF files do not).
     norm_offset: float = 0.0
     embedding_scale: float = 1.0
@@ -335,7 +342,9 @@ def weight_shapes(arch: Architecture) -> Shapes:
     hidden, count = arch.hidden_size, len(arch.layers)
     shapes: Shapes = {"embed_tokens": (arch.vocab_size, hidden)}
     for index, layer in enumerate(arch.layers):
-        own: Shapes = {norm: (hidden,) for norm in arch.norms.value if norm is not None}
+        own: Shapes = {}
+        for norm in filter(None, arch.norms.value):
+            own |= _norm(arch, norm)
         own |= _under("self_attn", _attention_shapes(layer.attention, hidden))
         own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
         if layer.beside is not None:
@@ -361,7 +370,7 @@ def weight_shapes(arch: Architecture) -> Shapes:
         for stream in range(arch.altup.streams - 1):
             shapes[f"altup_projections.{stream}"] = (hidden, hidden)
             shapes[f"altup_unembed_projections.{stream}"] = (hidden, hidden)
-    shapes["norm"] = (hidden,)
+    shapes |= _norm(arch, "norm")
     if not arch.tied_embeddings:
         shapes["lm_head"] = (arch.vocab_size, hidden)
     if arch.lm_head_bias:
@@ -371,6 +380,11 @@ def weight_shapes(arch: Architecture) -> Shapes:
 
 def _under(prefix: str, shapes: Shapes) -> Shapes:
     return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
+
+
+def _norm(arch: Architecture, name: str) -> Shapes:
+    bias = {f"{name}.bias": (arch.hidden_size,)} if arch.layer_norms else {}
+    return {name: (arch.hidden_size,), **bias}
 
 
 def _linear(name: str, rows: int, columns: int, bias: bool = False) -> Shapes:

@@ -234,6 +234,10 @@ def _longrope_scaling(parameters: RotaryParameters) -> float:
     if parameters.values.get("attention_factor") is not None:
         return parameters.positive("attention_factor")
     original = parameters.original()
+    # Phi-MoE says what it is in either case.
+    key = "long_mscale" if served_length(parameters) > original else "short_mscale"
+    if parameters.values.get(key) is not None:
+        return parameters.positive(key)
     factor = parameters.positive("factor", parameters.context_length / original)
     return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
 

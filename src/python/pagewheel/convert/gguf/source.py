@@ -26,7 +26,9 @@ from .file import GGUFFile
 _OUTSIDE_LAYERS = {
     "embed_tokens": "token_embd.weight",
     "norm": "output_norm.weight",
+    "norm.bias": "output_norm.bias",
     "lm_head": "output.weight",
+    "lm_head.bias": "output.bias",
     "embed_tokens_per_layer": "per_layer_token_embd.weight",
     "per_layer_model_projection": "per_layer_model_proj.weight",
     "per_layer_projection_norm": "per_layer_proj_norm.weight",

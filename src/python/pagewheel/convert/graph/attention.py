@@ -196,8 +196,7 @@ class AttentionBuilder:
             x, name = self.weighted.rms_norm(x, f"{prefix}.q_a_layernorm"), "q_b_proj"
         bias = attention.bias and attention.latent is None
         query = self.weighted.linear(x, f"{prefix}.{name}", bias)
-        query = self._normed_heads(query, attention, attention.heads, f"{prefix}.q_norm")
-        return self._rotated(query, attention)
+        return self._heads(query, attention, attention.heads, f"{prefix}.q_norm")
 
     def _keys_and_values(
         self, x: ov.Node, attention: Attention, layer: int
@@ -219,14 +218,14 @@ class AttentionBuilder:
         """Keys and values of the tokens in x, [batch, kv_heads, tokens, d] each."""
         kv_heads = attention.kv_heads
         projected = self.weighted.linear(x, f"{prefix}.k_proj", attention.bias)
-        key = self._normed_heads(projected, attention, kv_heads, f"{prefix}.k_norm")
+        key = self._heads(projected, attention, kv_heads, f"{prefix}.k_norm")
         value = projected
         if not attention.values_are_keys:
             value = self.weighted.linear(x, f"{prefix}.v_proj", attention.bias)
         value = self._split(value, kv_heads, attention.head_size)
         if attention.value_norm:
             value = self.weighted.unit_rms(value)
-        return self._rotated(key, attention), ops.transpose(value, i64([0, 2, 1, 3]))
+        return key, ops.transpose(value, i64([0, 2, 1, 3]))
 
     def _new_latent_keys_and_values(
         self, x: ov.Node, attention: Attention, prefix: str
@@ -253,19 +252,19 @@ class AttentionBuilder:
         """[batch, tokens, heads * size] -> [batch, tokens, heads, size]."""
         return ops.reshape(x, i64([0, 0, heads, size]), True)
 
-    def _normed_heads(self, x: ov.Node, attention: Attention, heads: int, norm: str) -> ov.Node:
-        """[batch, tokens, heads * d] -> [batch, heads, tokens, d], normed where it is asked for."""
+    def _heads(self, x: ov.Node, attention: Attention, heads: int, norm: str) -> ov.Node:
+        """[batch, tokens, heads * d] -> [batch, heads, tokens, d], normed and rotated."""
         if attention.query_key_norm is QueryKeyNorm.WHOLE:
             x = self.weighted.rms_norm(x, norm)
         x = self._split(x, heads, attention.head_size)
         if attention.query_key_norm is QueryKeyNorm.HEAD:
             x = self.weighted.rms_norm(x, norm)
-        return ops.transpose(x, i64([0, 2, 1, 3]))
-
-    def _rotated(self, x: ov.Node, attention: Attention) -> ov.Node:
-        if attention.rotary is None:
-            return x
-        return self.rotations[attention.rotary](x, attention.head_size)
+        x = ops.transpose(x, i64([0, 2, 1, 3]))
+        if attention.rotary is not None:
+            x = self.rotations[attention.rotary](x, attention.head_size)
+        if attention.query_key_norm is QueryKeyNorm.ROTATED_HEAD:
+            x = self.weighted.rms_norm(x, norm)
+        return x
 
     def _through_cache(
         self, current: ov.Node, heads: int, size: int, layer: int, kind: str

@@ -139,6 +139,8 @@ class RoutedExperts:
         if routing is Routing.SOFTMAX_OF_BEST:
             best = self._best(logits, self.experts.active)
             return ops.softmax(best.output(0), 1), best.output(1)
+        if routing is Routing.SPARSE_MIXER:
+            return self._sparsely_mixed(logits)
         softmax = routing is Routing.SOFTMAX
         probabilities = ops.softmax(logits, 1) if softmax else ops.sigmoid(logits)
         scores = probabilities
@@ -154,6 +156,22 @@ class RoutedExperts:
         if self.experts.normalise:
             values = ops.divide(values, ops.reduce_sum(values, i64([1]), True))
         return values, best.output(1)
+
+    def _sparsely_mixed(self, logits: ov.Node) -> tuple[ov.Node, ov.Node]:
+        left, values, indices = logits, [], []
+        for _ in range(self.experts.active):
+            best = self._best(left, 1)
+            most, index = best.output(0), best.output(1)
+            distance = ops.divide(
+                ops.subtract(most, logits), ops.maximum(ops.absolute(logits), most)
+            )
+            is_far = ops.greater(distance, f32(self.experts.near))
+            kept = ops.select(is_far, f32(-3e38), left)
+            values.append(ops.gather_elements(ops.softmax(kept, 1), index, 1))
+            indices.append(index)
+            least = ops.broadcast(f32(-3e38), ops.shape_of(index, "i64"))
+            left = ops.scatter_elements_update(left, index, least, i64(1))
+        return ops.concat(values, 1), ops.concat(indices, 1)
 
     @staticmethod
     def _best(x: ov.Node, count: int) -> ov.Node:

@@ -159,7 +159,7 @@ class DecoderBuilder:
         embeddings = self.weighted.constant("embed_tokens")
         rows = self.weighted.rows(embeddings, self.inputs.tokens, "embed_tokens")
         hidden = scaled(rows, self.arch.embedding_scale)
-        hidden = self.weighted.rms_norm(self.layers(hidden), "norm")
+        hidden = self.weighted.norm(self.layers(hidden), "norm")
         logits = named(ops.matmul(hidden, self._head(embeddings), False, True), "lm_head")
         if self.arch.lm_head_bias:
             logits = ops.add(logits, self.weighted.vector("lm_head.bias"))
@@ -233,7 +233,7 @@ class DecoderBuilder:
         return streams.with_update(corrected, update)
 
     def normed(self, x: ov.Node, layer: int, norm: str | None) -> ov.Node:
-        return x if norm is None else self.weighted.rms_norm(x, f"layers.{layer}.{norm}")
+        return x if norm is None else self.weighted.norm(x, f"layers.{layer}.{norm}")
 
     def _added(self, hidden: ov.Node, output: ov.Node, name: str) -> ov.Node:
         return named(ops.add(hidden, scaled(output, self.arch.residual_scale)), name)

@@ -92,6 +92,14 @@ class Weighted:
             return product
         return named(ops.add(product, self.vector(f"{name}.bias")), f"model.{name}.biased")
 
+    def norm(self, x: ov.Node, name: str) -> ov.Node:
+        """The architecture's norm of a hidden state."""
+        if not self.arch.layer_norms:
+            return self.rms_norm(x, name)
+        normed = ops.mvn(x, i64([-1]), True, self.arch.norm_eps, "inside_sqrt")
+        scaled_by = ops.multiply(normed, self.vector(name))
+        return named(ops.add(scaled_by, self.vector(f"{name}.bias")), f"model.{name}")
+
     def rms_norm(self, x: ov.Node, name: str) -> ov.Node:
         gamma = dense_f32(self.weight(name)) + np.float32(self.arch.norm_offset)
         constant = named(ops.constant(gamma), f"model.{name}.weight")
