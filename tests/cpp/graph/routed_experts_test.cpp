@@ -55,7 +55,7 @@ Value multiply(const Value& a, const Value& b) {
 }
 
 enum class Mlp { silu, gelu, gpt_oss };
-enum class Router { softmax, softmax_of_best, sigmoid_corrected, unknown };
+enum class Router { softmax, softmax_of_best, sigmoid_corrected, exported, gemma4, unknown };
 
 /// A layer as optimum-intel and the converter write it.
 struct LayerGraph {
@@ -88,8 +88,8 @@ struct LayerGraph {
 
     /// Weights and numbers of the chosen.
     std::pair<Value, Value> chosen(const Value& tokens, Router router) {
-        const auto row = [&] {
-            return draw.floats(ov::element::f32, {size_t(experts)}, -0.1f, 0.1f);
+        const auto row = [&](int64_t size = experts) {
+            return draw.floats(ov::element::f32, {size_t(size)}, -0.1f, 0.1f);
         };
         const Value matrix =
             draw.floats(ov::element::f32, {size_t(experts), size_t(hidden)}, -0.2f, 0.2f);
@@ -109,6 +109,23 @@ struct LayerGraph {
                 const Value values = std::make_shared<GatherElements>(scores, top->output(1), 1);
                 const Value sum = std::make_shared<ReduceSum>(values, integers({1}), true);
                 return {multiply(std::make_shared<Divide>(values, sum), number(2.5f)),
+                        top->output(1)};
+            }
+            case Router::exported: {  // the weights are cut to the shape that they have
+                const auto top = best(std::make_shared<Softmax>(logits, 1));
+                const Value sum = std::make_shared<ReduceSum>(top->output(0), integers({1}), true);
+                const Value cut = std::make_shared<Slice>(
+                    std::make_shared<Divide>(top->output(0), sum), integers({0, 0}),
+                    std::make_shared<ShapeOf>(top->output(1)), integers({1, 1}), integers({0, 1}));
+                return {cut, top->output(1)};
+            }
+            case Router::gemma4: {  // it reads something else than the experts do
+                const Value own = multiply(tokens, row(hidden));
+                const auto top = best(std::make_shared<Softmax>(linear(own, matrix), 1));
+                const Value sum = std::make_shared<ReduceSum>(top->output(0), integers({1}), true);
+                const Value scales = std::make_shared<Gather>(
+                    row(), top->output(1), Constant::create(ov::element::i64, {}, {0}));
+                return {multiply(std::make_shared<Divide>(top->output(0), sum), scales),
                         top->output(1)};
             }
             case Router::softmax:
@@ -218,8 +235,8 @@ TEST(UseRoutedExperts, TakesEachFormatOfWeights) {
 }
 
 TEST(UseRoutedExperts, TakesEachRouterAndReadsTheChoiceOfAnother) {
-    for (const Router router :
-         {Router::softmax_of_best, Router::sigmoid_corrected, Router::unknown})
+    for (const Router router : {Router::softmax_of_best, Router::sigmoid_corrected,
+                                Router::exported, Router::gemma4, Router::unknown})
         expect_layer(Mlp::silu, router, ov::element::i4);
 }
 

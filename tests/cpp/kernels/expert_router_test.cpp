@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -49,6 +51,23 @@ struct Expected {
         corrected = scores;
         for (size_t e = 0; e < router.correction.size(); ++e)
             corrected[e] += double(router.correction[e]);
+        if (router.groups > 1) leave_groups_out(router);
+    }
+
+    void leave_groups_out(const ExpertRouter& router) {
+        const size_t size = router.experts / router.groups;
+        std::vector<double> worth;
+        for (size_t g = 0; g < router.groups; ++g) {
+            std::vector<double> best(corrected.begin() + long(g * size),
+                                     corrected.begin() + long((g + 1) * size));
+            std::sort(best.begin(), best.end(), std::greater<double>());
+            worth.push_back(
+                std::accumulate(best.begin(), best.begin() + long(router.group_best), 0.0));
+        }
+        std::vector<double> sorted = worth;
+        std::sort(sorted.begin(), sorted.end(), std::greater<double>());
+        for (size_t e = 0; e < router.experts; ++e)
+            if (worth[e / size] < sorted[router.active_groups - 1]) corrected[e] = -INFINITY;
     }
 
     std::vector<double> weights(const ExpertRouter& router, const uint32_t* chosen) const {
@@ -64,6 +83,8 @@ struct Expected {
             if (router.normalise) weight /= sum;
             weight *= double(router.scale);
         }
+        for (size_t j = 0; j < router.expert_scales.size() && j < router.active; ++j)
+            some[j] *= double(router.expert_scales[chosen[j]]);
         return some;
     }
 };
@@ -108,6 +129,21 @@ TEST(ExpertRouter, ChoosesTheBestOfEachKindOfScores) {
             router.scale = 1.5f;
             expect_route(router, random);
             router.bias = normal(router.experts, random);
+            router.correction = normal(router.experts, random);
+            router.expert_scales = normal(router.experts, random);
+            expect_route(router, random);
+        }
+}
+
+TEST(ExpertRouter, IsTheDefinitionForGroups) {
+    std::mt19937 random(4);
+    for (const size_t group_best : {1, 2})
+        for (const size_t active_groups : {1, 3, 8}) {
+            ExpertRouter router = make_router(40, 5, random);
+            router.groups = 8;
+            router.active_groups = active_groups;
+            router.group_best = group_best;
+            router.scores = ExpertRouter::Scores::sigmoid;
             router.correction = normal(router.experts, random);
             expect_route(router, random);
         }

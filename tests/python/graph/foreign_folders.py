@@ -8,6 +8,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import openvino as ov
+import openvino.opset13 as ops
+from openvino_core import CORE
 
 DATA = Path(__file__).parents[2] / "data" / "optimum"
 NAMES = sorted(folder.name for folder in DATA.iterdir() if folder.is_dir())
@@ -26,6 +29,30 @@ def unpack(name: str, folder: Path, tokenizers: Path) -> Path:
     for file in tokenizers.glob("openvino_*tokenizer.*"):
         shutil.copy(file, folder)
     return folder
+
+
+def compress(folder: Path) -> None:
+    """Puts matrices and stacks of them in 8 bits with a scale for each 32, as NNCF writes them."""
+    path = folder / "openvino_model.xml"
+    model = CORE.read_model(path)
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "MatMul":
+            continue
+        constant = node.input_value(1).get_node()
+        if constant.get_type_name() != "Constant" or constant.shape[-1] % 32:
+            continue
+        values = constant.data
+        groups = values.reshape(*values.shape[:-1], -1, 32)
+        scales = np.abs(groups).max(-1, keepdims=True) / 127
+        held = ops.convert(ops.constant(np.round(groups / scales).astype(np.int8)), "f32")
+        shape = ops.constant(np.array(values.shape, np.int64))
+        weights = ops.reshape(ops.multiply(held, ops.constant(scales)), shape, False)
+        node.input(1).replace_source_output(weights.output(0))
+    model.validate_nodes_and_infer_types()
+    ov.save_model(model, folder / "compressed.xml", compress_to_fp16=False)
+    del model, node, constant, values  # which map the file
+    for suffix in (".xml", ".bin"):
+        (folder / "compressed").with_suffix(suffix).replace(path.with_suffix(suffix))
 
 
 def _fill(graph: bytes, weights: bytearray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import foreign_folders
 import numpy as np
 import pytest
 from conftest import F32
@@ -18,13 +19,20 @@ SHAPES = {
     "qwen3_moe": {"hidden_size": 64, "moe_intermediate_size": 96},
     "gpt_oss-even": {},
     "deepseek_v3": {"hidden_size": 64, "moe_intermediate_size": 96, "intermediate_size": 96},
+    "gemma4-experts": {"hidden_size": 64, "moe_intermediate_size": 96, "intermediate_size": 96},
 }
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=[*SHAPES, "mixtral of optimum-intel"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     name = request.param
     path = tmp_path_factory.mktemp(name)
+    if name not in SHAPES:
+        source = tiny_models.save(tiny_models.make("llama-even"), path / "llama")
+        tokenizers = convert(source, path / "tokenizers", progress=False)
+        exported = foreign_folders.unpack("mixtral", path / "exported", tokenizers)
+        foreign_folders.compress(exported)
+        return exported
     model_type, changes = tiny_models.ARCHITECTURES[name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(tiny_models.ARCHITECTURES, name, (model_type, {**changes, **SHAPES[name]}))

@@ -18,10 +18,13 @@
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/scatter_elements_update.hpp"
 #include "openvino/op/select.hpp"
+#include "openvino/op/shape_of.hpp"
 #include "openvino/op/sigmoid.hpp"
+#include "openvino/op/slice.hpp"
 #include "openvino/op/softmax.hpp"
 #include "openvino/op/topk.hpp"
 #include "openvino/op/transpose.hpp"
+#include "openvino/op/util/gather_base.hpp"
 
 namespace pagewheel {
 namespace {
@@ -45,17 +48,21 @@ std::optional<std::vector<float>> constant_row(const Value& value) {
     return constant->cast_vector<float>();
 }
 
-/// Logits: a product of x with a matrix, and a bias.
-bool find_logits(Value value, const Value& x, ExpertRouter& router) {
+/// Logits: a product of the router's input with a matrix, and a bias.
+bool find_logits(Value value, ExpertRouter& router, Value& input) {
     if (auto sum = split_operands<ov::op::v1::Add>(value, constant_row)) {
         if (sum->first.size() != router.experts) return false;
         router.bias = sum->first;
         value = sum->second;
     }
     const auto matmul = as<ov::op::v0::MatMul>(value);
-    if (!matmul || matmul->get_transpose_a() || !matmul->get_transpose_b() ||
-        without_reshapes(matmul->input_value(0)) != without_reshapes(x))
+    if (!matmul || matmul->get_transpose_a() || !matmul->get_transpose_b()) return false;
+    input = matmul->input_value(0);
+    const ov::PartialShape& shape = input.get_partial_shape();
+    if (input.get_element_type() != ov::element::f32 || shape.rank().is_dynamic() ||
+        shape.size() != 2 || shape[1].is_dynamic())
         return false;
+    router.k = size_t(shape[1].get_length());
     const auto plain = constant_under(matmul->input_value(1));
     if (plain && plain->get_shape() == ov::Shape{router.experts, router.k}) {
         router.weights = plain->cast_vector<float>();
@@ -64,7 +71,7 @@ bool find_logits(Value value, const Value& x, ExpertRouter& router) {
     std::string reason;
     const auto compressed = find_compressed_weights(matmul->input_value(1), reason);
     if (!compressed || compressed->experts > 0 || compressed->n != router.experts ||
-        compressed->k != router.k || compressed->values->get_element_type() == ov::element::f4e2m1)
+        compressed->k != router.k)
         return false;
     kernels::WeightMemory memory;
     const auto packed = compressed->pack(memory);
@@ -84,10 +91,28 @@ bool is_softmax(const Value& value) {
     return softmax && softmax->get_axis() == 1;
 }
 
-/// From the weights back to the choice: a scale, and a division by the sum.
-Value find_scaling(Value value, ExpertRouter& router) {
+/// What each expert's weight is multiplied with, looked up by what was chosen.
+std::optional<std::vector<float>> find_expert_scales(const Value& value, const Value& chosen) {
+    const auto gather = ov::as_type_ptr<ov::op::util::GatherBase>(value.get_node_shared_ptr());
+    const auto same = [](const Value& a, const Value& b) {
+        return without_integer_converts(a.get_node_shared_ptr()) ==
+               without_integer_converts(b.get_node_shared_ptr());
+    };
+    if (!gather || !same(gather->input_value(1), chosen) || scalar(gather->input_value(2)) != 0.0f)
+        return {};
+    return constant_row(gather->input_value(0));
+}
+
+/// From the weights back to the choice: scales, and a division by the sum.
+Value find_scaling(Value value, const Value& chosen, ExpertRouter& router) {
+    const auto is_scale = [&](const Value& operand) { return find_expert_scales(operand, chosen); };
     if (const auto product = split_operands<ov::op::v1::Multiply>(value, scalar)) {
         router.scale = product->first;
+        value = product->second;
+    }
+    if (auto product = split_operands<ov::op::v1::Multiply>(value, is_scale)) {
+        if (product->first.size() != router.experts) return {};
+        router.expert_scales = std::move(product->first);
         value = product->second;
     }
     const auto quotient = as<ov::op::v1::Divide>(value);
@@ -156,8 +181,8 @@ bool find_groups(Value& scores, ExpertRouter& router) {
 }
 
 /// The scores that the experts are chosen by, with a correction where the weights have none.
-bool find_scores(Value scores, const Value& weights, ov::op::util::TopKBase& best, const Value& x,
-                 ExpertRouter& router) {
+bool find_scores(Value scores, const Value& weights, ov::op::util::TopKBase& best,
+                 ExpertRouter& router, Value& input) {
     if (!find_groups(scores, router)) return false;
     if (const auto gathered = as<ov::op::v6::GatherElements>(weights)) {
         if (gathered->input_value(1) != best.output(1)) return false;
@@ -178,7 +203,24 @@ bool find_scores(Value scores, const Value& weights, ov::op::util::TopKBase& bes
         router.scores = ExpertRouter::Scores::sigmoid;
         scores = scores.get_node()->input_value(0);
     }
-    return find_logits(scores, x, router);
+    return find_logits(scores, router, input);
+}
+
+/// What an exporter cuts to the shape of `shaped`, which it has. TopK gave both.
+Value without_whole_slice(const Value& value, const Value& shaped) {
+    const auto slice = as<ov::op::v8::Slice>(value);
+    if (!slice) return value;
+    const auto stop = ov::as_type_ptr<ov::op::util::ShapeOfBase>(
+        without_integer_converts(slice->get_input_node_shared_ptr(2)));
+    const auto all_are = [](const Value& numbers, int64_t number) {
+        const auto values = integers(numbers);
+        return values && std::all_of(values->begin(), values->end(),
+                                     [=](int64_t each) { return each == number; });
+    };
+    const bool whole = stop && stop->input_value(0) == shaped &&
+                       all_are(slice->input_value(1), 0) && all_are(slice->input_value(3), 1) &&
+                       slice->get_input_partial_shape(0) == shaped.get_partial_shape();
+    return whole ? slice->input_value(0) : value;
 }
 
 }  // namespace
@@ -199,26 +241,25 @@ std::optional<FoundRouting> find_routing(const Value& weights) {
         shape[1].get_length() < 1 || (type != ov::element::i32 && type != ov::element::i64) ||
         scatter->get_input_element_type(2) != ov::element::f32)
         return {};
-    return FoundRouting{scatter->input_value(1), scatter->input_value(2),
+    return FoundRouting{scatter->input_value(1),
+                        without_whole_slice(scatter->input_value(2), scatter->input_value(1)),
                         size_t(shape[1].get_length())};
 }
 
-std::shared_ptr<const ExpertRouter> find_router(const FoundRouting& routing, const Value& x,
-                                                size_t experts, size_t k) {
+FoundRouter find_router(const FoundRouting& routing, size_t experts) {
     ExpertRouter router;
-    router.k = k;
     router.experts = experts;
     router.active = routing.active;
     const auto best = best_of(routing.chosen);
-    if (!best || routing.active > experts || best->get_k() != routing.active) return nullptr;
-    Value weights = find_scaling(routing.weights, router);
-    if (!weights.get_node()) return nullptr;
+    if (!best || routing.active > experts || best->get_k() != routing.active) return {};
+    Value weights = find_scaling(routing.weights, routing.chosen, router), input;
+    if (!weights.get_node()) return {};
     if (is_softmax(weights)) {
         router.softmax_of_chosen = true;
         weights = weights.get_node()->input_value(0);
     }
-    if (!find_scores(best->input_value(0), weights, *best, x, router)) return nullptr;
-    return std::make_shared<const ExpertRouter>(std::move(router));
+    if (!find_scores(best->input_value(0), weights, *best, router, input)) return {};
+    return {std::make_shared<const ExpertRouter>(std::move(router)), input};
 }
 
 }  // namespace pagewheel

@@ -18,9 +18,13 @@ struct FoundRouting {
 /// Of what all experts' outputs are multiplied with: 0 but for the chosen.
 std::optional<FoundRouting> find_routing(const ov::Output<ov::Node>& weights);
 
-/// The router that gives that of x [..., k]; null if it is none that is known.
-std::shared_ptr<const kernels::ExpertRouter> find_router(const FoundRouting& routing,
-                                                         const ov::Output<ov::Node>& x,
-                                                         size_t experts, size_t k);
+/// A router and what it reads, f32 [..., k].
+struct FoundRouter {
+    std::shared_ptr<const kernels::ExpertRouter> router;  // null if it is none that is known
+    ov::Output<ov::Node> input;
+};
+
+/// The router that makes that choice between experts.
+FoundRouter find_router(const FoundRouting& routing, size_t experts);
 
 }  // namespace pagewheel

@@ -154,7 +154,8 @@ QuantizedLinearReport use_quantized_linear(
 /// Gate and up may be one stack, their rows in halves or alternating. Of the activations SwiGLU,
 /// the clamped one of gpt-oss and the GELU by the hyperbolic tangent are known. A router whose
 /// scores are a softmax, a sigmoid or the logits, with or without a correction and groups of
-/// experts, becomes part of the node; others stay, and the node reads what they choose.
+/// experts, becomes part of the node, whatever it reads; others stay, and the node reads what they
+/// choose.
 size_t use_routed_experts(const std::shared_ptr<ov::Model>& model,
                           kernels::ActivationPrecision activations);
 

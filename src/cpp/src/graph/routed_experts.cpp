@@ -226,6 +226,24 @@ std::shared_ptr<const kernels::Experts> pack_experts(const FoundExperts& found,
     return experts;
 }
 
+/// The Reshape whose pattern, without its first number, is that of the sum; null where rows of n
+/// are. Zeros in it would copy lengths that are others in the sum.
+std::shared_ptr<ov::op::v1::Reshape> shape_of_sum(const ov::Node& sum, const Value& outputs) {
+    if (sum.get_output_partial_shape(0).size() == 2) return nullptr;
+    return as<ov::op::v1::Reshape>(outputs);
+}
+
+/// The pattern that reshapes rows of n to the sum over experts' outputs.
+Value pattern_of_sum(const ov::Node& sum, const Value& outputs, size_t n) {
+    const auto reshape = shape_of_sum(sum, outputs);
+    if (!reshape) return Constant::create(ov::element::i64, {2}, {int64_t(-1), int64_t(n)});
+    const auto number = [](int64_t value) {
+        return Constant::create(ov::element::i64, {1}, {value});
+    };
+    return std::make_shared<ov::op::v8::Slice>(reshape->input_value(reshape_pattern), number(1),
+                                               number(INT32_MAX), number(1), number(0));
+}
+
 /// Puts the node in the place of the sum over experts, which has the shape of x or is reshaped to
 /// it. A sum of another shape gets its own.
 void put_experts(const std::shared_ptr<ov::Node>& sum, const Value& outputs,
@@ -236,16 +254,7 @@ void put_experts(const std::shared_ptr<ov::Node>& sum, const Value& outputs,
             without_integer_converts(reshape->get_input_node_shared_ptr(reshape_pattern)));
         if (shape && shape->input_value(0) == x) return replace_with(reshape, experts);
     }
-    ov::Output<ov::Node> pattern =
-        Constant::create(ov::element::i64, {2}, {int64_t(-1), int64_t(experts->output_width(0))});
-    if (const auto reshape = as<ov::op::v1::Reshape>(outputs)) {
-        const auto number = [](int64_t value) {
-            return Constant::create(ov::element::i64, {1}, {value});
-        };
-        pattern =
-            std::make_shared<ov::op::v8::Slice>(reshape->input_value(reshape_pattern), number(1),
-                                                number(INT32_MAX), number(1), number(0));
-    }
+    const Value pattern = pattern_of_sum(*sum, outputs, experts->output_width(0));
     replace_with(sum, std::make_shared<ov::op::v1::Reshape>(experts, pattern, false));
     experts->set_friendly_name(sum->get_friendly_name() + "/experts");
 }
@@ -264,10 +273,16 @@ std::shared_ptr<RoutedExperts> make_experts(const Value& outputs, const Value& w
     RoutedExperts::Attributes attributes;
     attributes.active = routing->active;
     attributes.activations = activations;
-    attributes.router = find_router(*routing, found->x, gate.experts, gate.k);
+    const FoundRouter router = find_router(*routing, gate.experts);
+    attributes.router = router.router;
     attributes.experts = pack_experts(*found, memory, files);
     ov::OutputVector inputs{found->x};
-    if (!attributes.router) inputs.insert(inputs.end(), {routing->weights, routing->chosen});
+    if (!router.router)
+        inputs.insert(inputs.end(), {routing->weights, routing->chosen});
+    else if (without_reshapes(router.input) != without_reshapes(found->x) ||
+             router.router->k != gate.k)
+        inputs.push_back(router.input);
+    attributes.own_router_input = router.router && inputs.size() > 1;
     return std::make_shared<RoutedExperts>(inputs, std::move(attributes));
 }
 
@@ -288,6 +303,8 @@ size_t use_routed_experts(const std::shared_ptr<ov::Model>& model,
             continue;
         for (const size_t i : {0, 1}) {
             const Value outputs = product->input_value(i);
+            const auto reshape = shape_of_sum(*sum, outputs);
+            if (reshape ? reshape->get_special_zero() : shape.size() != 3) continue;
             const auto experts =
                 make_experts(outputs, product->input_value(1 - i), activations, memory, files);
             if (!experts) continue;

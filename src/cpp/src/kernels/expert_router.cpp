@@ -79,8 +79,10 @@ void choose(const ExpertRouter& router, float* scores, uint32_t* chosen, float* 
         sum += weights[j];
     }
     if (router.softmax_of_chosen) softmax(weights, router.active);
-    for (size_t j = 0; j < router.active; ++j)
+    for (size_t j = 0; j < router.active; ++j) {
         weights[j] = (router.normalise ? weights[j] / sum : weights[j]) * router.scale;
+        if (!router.expert_scales.empty()) weights[j] *= router.expert_scales[chosen[j]];
+    }
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct ExpertRouter {
     /// are; times `scale`.
     bool softmax_of_chosen = false, normalise = false;
     float scale = 1;
+    std::vector<float> expert_scales;  // [experts] or empty: what each expert's weight is times too
 };
 
 /// Of rows x [rows, k] to chosen and weights [rows, active]. Numbers that are not finite give some

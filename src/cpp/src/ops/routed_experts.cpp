@@ -29,15 +29,16 @@ size_t RoutedExperts::num_row_inputs() const {
 }
 
 void RoutedExperts::validate_and_infer_types() {
-    const size_t inputs = (m_attributes.router ? 1 : 3) + (m_attributes.residual ? 1 : 0);
+    const auto& router = m_attributes.router;
+    const bool own_input = m_attributes.own_router_input;
+    const size_t inputs = (router ? 1 : 3) + (own_input ? 1 : 0) + (m_attributes.residual ? 1 : 0);
     NODE_VALIDATION_CHECK(this, get_input_size() == inputs, "got ", get_input_size(),
                           " inputs, expected ", inputs);
     const size_t count = m_attributes.experts->experts.size();
     NODE_VALIDATION_CHECK(this, m_attributes.active > 0 && m_attributes.active <= count, "got ",
                           m_attributes.active, " active experts of ", count);
-    const auto& router = m_attributes.router;
     NODE_VALIDATION_CHECK(this,
-                          !router || (router->k == k() && router->experts == count &&
+                          !router || ((own_input || router->k == k()) && router->experts == count &&
                                       router->active == m_attributes.active),
                           "got a router to other experts");
     ov::PartialShape shape = get_input_partial_shape(0);
@@ -86,9 +87,14 @@ void RoutedExperts::run(const NativeInputs& inputs, float* const* outputs) const
         input.gamma = nullptr;
     }
     if (m_attributes.router) {
+        const kernels::ExpertRouter& router = *m_attributes.router;
+        const Rows& own = inputs.rows[m_attributes.own_router_input ? 1 : 0];
+        check_argument(!m_attributes.own_router_input || own.size() == input.rows * router.k,
+                       "got rows [", own.count, ",", own.width, "] for a router of ", input.rows,
+                       " rows of ", router.k);
         own_weights.resize(assignments);
-        kernels::route(*m_attributes.router, input.x, input.rows, chosen.data(), own_weights.data(),
-                       m_isa);
+        kernels::route(router, m_attributes.own_router_input ? own.values : input.x, input.rows,
+                       chosen.data(), own_weights.data(), m_isa);
         routing.weights = own_weights.data();
     } else {
         const ov::Tensor& numbers = *inputs.tensors[0];

@@ -12,7 +12,8 @@ namespace pagewheel {
 /// Gated MLPs of which each row has a few, weighted and added (kernels/experts.hpp), with the
 /// router that chooses them where the graph's is one that is known.
 ///
-/// Inputs with a router: x f32 [..., k]; with `residual`, f32 [..., n].
+/// Inputs with a router: x f32 [..., k]; with `own_router_input`, what the router reads in x's
+/// place, f32 [..., router's k]; with `residual`, f32 [..., n].
 /// Inputs without: x f32 [..., k], weights f32 [..., active]; with `residual`, f32 [..., n]; the
 /// experts' numbers i32 or i64 [..., active].
 /// Output: f32 [..., n].
@@ -24,7 +25,8 @@ public:
         std::shared_ptr<const kernels::Experts> experts;
         std::shared_ptr<const kernels::ExpertRouter> router;  ///< or null
         size_t active = 0;
-        RmsNorm norm;  ///< only with a router
+        bool own_router_input = false;
+        RmsNorm norm;  ///< of x, only with a router
         kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
         bool residual = false;
     };
