@@ -58,6 +58,9 @@ TEST(Rotary, RefusesWhatItCannotRotateAndSaysWhy) {
     EXPECT_NE(derive(json::parse(R"({"rope_scaling": {"rope_type": "linear"}})")).unsupported, "");
     EXPECT_NE(read_rotary(json::object()).unsupported, "");
     EXPECT_NE(read_rotary(json::parse(R"({"dims": 4})")).unsupported, "");
+    const json normed = json::parse(
+        R"({"dims": 4, "inverse_frequencies": [1, 0.1], "unsupported": "keys are normed"})");
+    EXPECT_EQ(read_rotary(normed).unsupported, "keys are normed");
 }
 
 TEST(Rotary, IsReadWithOneKindOrSeveral) {
