@@ -4,10 +4,9 @@
 #include "kernels/isa/amx/prefill_tiles.hpp"
 #include "kernels/isa/amx/vectors.hpp"
 #include "support/emulated_tiles.hpp"
+#include "support/prefill_on_emulated_tiles.hpp"
 
 namespace pagewheel::kernels {
-
-PrefillKernels prefill_on_emulated_tiles_by_avx512(CacheFormat format);
 
 PrefillKernels prefill_on_emulated_tiles_by_avx512(CacheFormat format) {
     return amx::PrefillOnTiles<amx::AmxVectors, EmulatedTiles>::kernels(format);

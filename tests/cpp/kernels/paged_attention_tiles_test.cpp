@@ -11,15 +11,10 @@
 #include <vector>
 
 #include "kernels/half.hpp"
-#include "kernels/isa/amx/prefill_tiles.hpp"
 #include "support/attention_world.hpp"
-#include "support/emulated_tiles.hpp"
-#include "support/plain_vectors.hpp"
+#include "support/prefill_on_emulated_tiles.hpp"
 
 namespace pagewheel::kernels {
-
-PrefillKernels prefill_on_emulated_tiles_by_avx512(
-    CacheFormat format);  // in a file with its options
 
 namespace {
 
@@ -28,7 +23,7 @@ namespace {
 std::vector<AttentionVariant> emulated() {
     std::vector<AttentionVariant> all(1, detected_isa());
     all[0].name += ", amx emulated";
-    all[0].kernels.prefill_bf16 = amx::PrefillOnTiles<PlainVectors, EmulatedTiles>::kernels;
+    all[0].kernels.prefill_bf16 = prefill_on_emulated_tiles;
 #if defined(__x86_64__)
     using Feature = CpuFeature;
     if (processor_features().has_all({Feature::avx512f, Feature::avx512bw, Feature::avx512dq,

@@ -3,60 +3,32 @@
 #include <gtest/gtest.h>
 #include <tbb/task_arena.h>
 
-#include <algorithm>
-#include <atomic>
 #include <random>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "kernels/isa/amx/linear.hpp"
-#include "kernels/isa/amx/prefill_tiles.hpp"
 #include "kernels/kernels.hpp"
 #include "support/attention_world.hpp"
+#include "support/emulated_tiles.hpp"
 #include "support/linear_matrix.hpp"
-#include "support/plain_vectors.hpp"
+#include "support/prefill_on_emulated_tiles.hpp"
 #if defined(__x86_64__)
 #include "kernels/isa/amx/tiles.hpp"
-#include "support/emulated_tiles.hpp"
 #endif
 
 namespace pagewheel::kernels {
 namespace {
 
-/// Emulated tiles that see to it that a thread has one set of them at a time.
-class CountedTiles : public EmulatedTiles {
-public:
-    static inline std::atomic<size_t> configured{0}, released{0}, in_use{0}, nested{0};
-
-    CountedTiles() = default;
-    CountedTiles(const CountedTiles&) = delete;
-    CountedTiles& operator=(const CountedTiles&) = delete;
-    ~CountedTiles() {
-        if (!m_configured) return;
-        ++released, --in_use;
-        here = false;
-    }
-
-    void configure() {
-        if (here) ++nested;
-        here = m_configured = true;
-        ++configured, ++in_use;
-        EmulatedTiles::configure();
-    }
-
-    static void expect_all_released() {
-        EXPECT_GT(configured, 0u);
-        EXPECT_EQ(configured, released);
-        EXPECT_EQ(in_use, 0u);
-        EXPECT_EQ(nested, 0u);
-        configured = released = 0;
-    }
-
-private:
-    static inline thread_local bool here = false;
-    bool m_configured = false;
-};
+/// Each set of emulated tiles was the only one of its thread, and was released.
+void expect_all_released() {
+    const TileUses& uses = EmulatedTiles::uses;
+    EXPECT_GT(uses.configured, 0u);
+    EXPECT_EQ(uses.configured, uses.released);
+    EXPECT_EQ(uses.nested, 0u);
+    EmulatedTiles::reset_uses();
+}
 
 /// A call of a linear layer, of an MLP and of attention, each over several tiles.
 template <class Check>
@@ -88,13 +60,14 @@ void run_all(const LinearKernels& linear, const AttentionKernels& attention, con
 
 TEST(TilesOfKernels, AreConfiguredOnceAndReleasedByEachEntry) {
     LinearKernels linear = Isa::scalar.kernels().linear;
-    linear.bf16 = amx::bf16_kernels<CountedTiles>(linear.bf16);
+    linear.bf16 = amx::bf16_kernels<EmulatedTiles>(linear.bf16);
     AttentionKernels attention = detected_isa().kernels().attention;
     if (!attention.has_tiles()) GTEST_SKIP() << "no kernels to decode with";
-    attention.prefill_bf16 = amx::PrefillOnTiles<PlainVectors, CountedTiles>::kernels;
+    attention.prefill_bf16 = prefill_on_emulated_tiles;
+    EmulatedTiles::reset_uses();
     for (const int threads : {1, 3}) {
         tbb::task_arena arena(threads);
-        arena.execute([&] { run_all(linear, attention, CountedTiles::expect_all_released); });
+        arena.execute([&] { run_all(linear, attention, expect_all_released); });
     }
 }
 

@@ -21,7 +21,6 @@ void EmulatedTiles::load_config(const TileConfig& config) {
     check_invariant(config.start_row == 0, "tiles: start row ", int(config.start_row), ": 0");
     for (const uint8_t byte : config.reserved)
         check_invariant(byte == 0, "tiles: reserved bytes must be 0");
-    m_configured = false;
     for (size_t i = 0; i < 16; ++i) {
         const size_t rows = config.rows[i], row_bytes = config.row_bytes[i];
         const bool exists = config.palette == 1 && i < TileConfig::tiles;
@@ -35,6 +34,7 @@ void EmulatedTiles::load_config(const TileConfig& config) {
         m_tiles[i].rows = config.rows[i];
         m_tiles[i].row_bytes = config.row_bytes[i];
     }
+    if (config.palette == 0) release();
     m_configured = config.palette == 1;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,11 +11,30 @@
 
 namespace pagewheel::kernels {
 
+/// What all sets of emulated tiles did since EmulatedTiles::reset_uses().
+struct TileUses {
+    std::atomic<size_t> configured{0}, released{0};
+    std::atomic<size_t> nested{0};  ///< configured while the thread had another set
+};
+
 /// Tiles in memory, and the instructions on them as Intel's manual describes their operation. What
 /// the processor answers with a fault throws std::logic_error.
 class EmulatedTiles {
 public:
-    void configure() { load_config(TileConfig::whole()); }
+    static inline TileUses uses;
+    static void reset_uses() { uses.configured = uses.released = uses.nested = 0; }
+
+    EmulatedTiles() = default;
+    EmulatedTiles(const EmulatedTiles&) = delete;
+    EmulatedTiles& operator=(const EmulatedTiles&) = delete;
+    ~EmulatedTiles() { release(); }
+
+    void configure() {
+        if (thread_has_tiles) ++uses.nested;
+        thread_has_tiles = true;
+        ++uses.configured;
+        load_config(TileConfig::whole());
+    }
 
     template <int T>
     void zero() {
@@ -65,6 +85,13 @@ private:
     void load(int t, const void* from, size_t stride);
     void store(int t, void* to, size_t stride) const;
     void dpbf16(int c, int a, int b);
+
+    void release() {
+        if (m_configured) ++uses.released;
+        m_configured = thread_has_tiles = false;
+    }
+
+    static inline thread_local bool thread_has_tiles = false;
 
     bool m_configured = false;
     std::array<Tile, TileConfig::tiles> m_tiles;
