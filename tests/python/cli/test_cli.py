@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import invoke, run
 
+import pagewheel
 from pagewheel.options import one_line, parse_properties
 
 
@@ -24,6 +25,12 @@ def test_every_command_has_help_with_examples(command: str) -> None:
 def test_the_help_names_the_extra_that_a_command_needs(command: str) -> None:
     result = invoke(command, "--help")
     assert "pip install 'pagewheel[serve]'" in " ".join(result.output.split())
+
+
+def test_the_version_is_the_packages() -> None:
+    result = invoke("--version")
+    assert result.exit_code == 0
+    assert result.output.startswith(f"pagewheel {pagewheel.__version__}, OpenVINO 20")
 
 
 def test_the_commands_load_nothing_heavy_until_they_run() -> None:

@@ -6,6 +6,7 @@ Heavy modules are imported inside the commands, so that `--help` is quick.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -62,9 +63,24 @@ _MAX_COUNT = 2**31 - 1
 Stats = Annotated[bool, typer.Option("--stats", help="Print times to standard error.")]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pagewheel {pagewheel.__version__}, OpenVINO {metadata.version('openvino')}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
     context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the versions of pagewheel and OpenVINO, and exit.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks instead of one-line errors.")
     ] = False,
