@@ -44,7 +44,7 @@ struct CompressedWeights {
     size_t experts = 0;  // so many matrices [n, k]; 0: it is one and has no such dimension
     kernels::WeightType type = kernels::WeightType::u4;
 
-    /// Of all matrices.
+    /// The rows of all matrices.
     size_t rows() const { return (experts ? experts : 1) * n; }
 
     /// Packs one matrix into `memory`; what is needed besides lives only meanwhile.

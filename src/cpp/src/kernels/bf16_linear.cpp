@@ -150,19 +150,6 @@ Bf16Block block_of(const LinearOutput& matrix, const PackedRows& rows, size_t fi
     return block;
 }
 
-Bf16Block gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t count,
-                         const PackedRows& inner) {
-    Bf16Block block;
-    block.rows = rows;
-    block.row_count = count;
-    block.weights = mlp.gate;
-    block.up = mlp.up;
-    block.function = &mlp.function;
-    block.end = mlp.gate->tiles();
-    block.inner = inner;
-    return block;
-}
-
 // ---- Threads that keep their own rows
 
 /// How the rows of a call are divided among threads that keep them: blocks alike, as many for each.
@@ -290,6 +277,19 @@ void pack_row(const LinearKernels& kernels, const LinearInput& input, size_t k, 
         x = norm;
     }
     kernels.bf16.pack_row(x, k, tile_rows, out);
+}
+
+Bf16Block gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t count,
+                         const PackedRows& inner) {
+    Bf16Block block;
+    block.rows = rows;
+    block.row_count = count;
+    block.weights = mlp.gate;
+    block.up = mlp.up;
+    block.function = &mlp.function;
+    block.end = mlp.gate->tiles();
+    block.inner = inner;
+    return block;
 }
 
 void run_block(const LinearKernels& kernels, Bf16Block block) {

@@ -24,6 +24,10 @@ inline size_t packed_numbers(size_t rows, size_t k, size_t tile_rows) {
 void pack_row(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t row,
               size_t tile_rows, uint16_t* out);
 
+/// All tiles of gate and up, times `count` rows.
+Bf16Block gated_block_of(const GatedMlp& mlp, const PackedRows& rows, size_t count,
+                         const PackedRows& inner);
+
 /// Runs a block with scratch memory of the calling thread's.
 void run_block(const LinearKernels& kernels, Bf16Block block);
 

@@ -166,15 +166,10 @@ void run_gated(const LinearKernels& kernels, const Experts& experts, Group& grou
             run_gated_item(kernels, mlp, group.rows, item.begin, item.end, b, group.inner);
         return;
     }
-    Bf16Block block;
-    block.rows = group.packed.from(item.first);
-    block.row_count = item.count;
-    block.weights = mlp.gate;
-    block.up = mlp.up;
-    block.function = &mlp.function;
+    Bf16Block block = gated_block_of(mlp, group.packed.from(item.first), item.count,
+                                     group.gated.from(item.first));
     block.begin = item.begin;
     block.end = item.end;
-    block.inner = group.gated.from(item.first);
     run_block(kernels, block);
 }
 

@@ -194,7 +194,7 @@ class Experts:
     active_groups: int = 1
     shared: Mlp | None = None
     shared_gate: bool = False
-    # Of SPARSE_MIXER: logits within so large a part of the best one's magnitude are near it.
+    # Logits within this part of the best one's magnitude are not far below it (SPARSE_MIXER).
     near: float = 0.0
     # gpt-oss: gate <= limit, |up| <= limit, gate * sigmoid(alpha * gate) * (up + 1).
     clamp: float = 0.0

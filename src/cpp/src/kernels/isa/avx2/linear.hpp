@@ -177,7 +177,7 @@ __m256i dot_of_fours(const __m256i* values, const int8_t* x) {
     return dot;
 }
 
-/// And so do eight of up to 15 * 128 twice.
+/// Eight products of up to 15 * 128 twice fit 16 bits; those of f4e2m1 become longer by fours.
 template <PackedType type>
 __m256i dot_4_bits(const __m256i* values, const int8_t* x) {
     const __m256i first = dot_of_fours(values, x), second = dot_of_fours(values + 4, x + 16);
