@@ -24,7 +24,7 @@ constexpr Entry table[] = {
     {"amx_model", {}, {8, bf16, "as AMX, whose answers it gives", 4}},
     {"avx512",
      {CpuFeature::fast_avx512_bf16},
-     {24, bf16, "AVX512_BF16 is fast on this vendor's processors", 48}},  // Zen 5, 2026-11-22
+     {24, bf16, "AVX512_BF16 is fast on this vendor's processors", 32}},  // Zen 5, 2026-11-24
     {"avx512",
      {CpuFeature::avx512_bf16},
      {8, int8, "AVX512_BF16 is slow on this vendor's processors, and AMX is not used", 8}},
