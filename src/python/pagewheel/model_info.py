@@ -158,9 +158,9 @@ def _cache_values(arch: Architecture | None, config: Mapping[str, Any]) -> int |
     """Numbers that a token adds to the cache; layers that share another's add none."""
     if arch is not None:
         return sum(
-            layer.attention.kv_heads * (layer.attention.head_size + layer.attention.value_size)
-            for layer in arch.layers
-            if layer.attention.cache_of is None
+            attention.kv_heads * (attention.head_size + attention.value_size)
+            for attention in arch.attentions.values()
+            if attention.cache_of is None
         )
     layers, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
     kv_heads, head = config.get("num_key_value_heads", heads), _head_size(config)

@@ -24,7 +24,18 @@ Content compute(Content before, int64_t token) {
 /// The cache's memory.
 class FakeCache {
 public:
-    explicit FakeCache(size_t num_blocks) : m_slots(num_blocks * block_size, 0) {}
+    FakeCache(size_t num_blocks, size_t num_states)
+        : m_slots(num_blocks * block_size, 0), m_states(num_states, 0) {}
+    /// Of a sequence without tokens nothing is read.
+    Content state(StateId state) const {
+        return state == no_state ? no_tokens : m_states.at(size_t(state));
+    }
+    void write_state(StateId state, Content content) { m_states.at(size_t(state)) = content; }
+    /// What nobody holds is nobody's to read.
+    void spoil_free_states(const BlockPool& states) {
+        for (size_t i = 0; i < m_states.size(); ++i)
+            if (states.references(StateId(i)) == 0) m_states[i] = ~no_tokens;
+    }
     void copy(BlockCopy copy) {
         std::copy_n(&m_slots[size_t(copy.from) * block_size], block_size,
                     &m_slots[size_t(copy.to) * block_size]);
@@ -34,8 +45,10 @@ public:
         return slot(sequence.blocks.at(i / block_size), i % block_size);
     }
 
+    static constexpr Content no_tokens = 17;
+
 private:
-    std::vector<Content> m_slots;
+    std::vector<Content> m_slots, m_states;
 };
 
 struct Tracked;
@@ -48,8 +61,9 @@ struct Family {
 /// A sequence and what its slots must hold.
 struct Tracked {
     Sequence sequence;
-    std::vector<Content> expected;  // by slot
-    Content state = 0;              // of all it has computed, evicted or not
+    std::vector<Content> expected;             // by slot
+    Content state = 0;                         // of all it has computed, evicted or not
+    Content recurrent = FakeCache::no_tokens;  // the same, whatever was evicted
     size_t num_evicted = 0;
     size_t num_left = 0;             // tokens to generate
     std::shared_ptr<Family> family;  // if it is a beam
@@ -64,8 +78,10 @@ public:
         m_config.dynamic_split_fuse = below(4) != 0;
         m_config.enable_prefix_caching = below(5) != 0;
         const size_t num_blocks = 6 + below(30);
-        m_scheduler = std::make_unique<Scheduler>(m_config, num_blocks, block_size);
-        m_cache = std::make_unique<FakeCache>(num_blocks);
+        const size_t blocks_per_state = below(4) == 0 ? 1 + below(3) : 0;
+        m_scheduler =
+            std::make_unique<Scheduler>(m_config, num_blocks, block_size, blocks_per_state);
+        m_cache = std::make_unique<FakeCache>(num_blocks, m_scheduler->store().states().size());
         for (auto& stem : m_stems)
             for (size_t i = below(30); i > 0; --i) stem.push_back(int64_t(below(3)));
     }
@@ -98,10 +114,12 @@ public:
 
     size_t num_submitted = 0, num_finished = 0, num_dropped = 0, num_forked = 0, num_pins = 0;
     size_t num_advanced = 0, num_late = 0;  // steps of beams, and those in parts
+    size_t num_states_written = 0;
     const Scheduler& scheduler() const { return *m_scheduler; }
 
 private:
     size_t below(size_t n) { return m_random() % n; }
+    bool has_states() const { return m_scheduler->store().blocks_per_state() > 0; }
 
     void submit() {
         auto tracked = std::make_unique<Tracked>();
@@ -141,6 +159,7 @@ private:
             return;
         tracked.expected.clear();
         tracked.num_evicted = 0;
+        tracked.recurrent = FakeCache::no_tokens;
         // Nothing was evicted: what it has is what it would have computed.
         Content state = std::hash<std::string>()(sequence.prefix_key.salt);
         for (size_t i = 0; i < sequence.num_slots(); ++i)
@@ -156,8 +175,23 @@ private:
         return batch;
     }
 
+    /// Reads the state before the entry's tokens and writes the one after them.
+    void compute_state(const BatchEntry& entry, Tracked& tracked) {
+        const Sequence& sequence = *entry.sequence;
+        ASSERT_EQ(sequence.state == no_state, sequence.num_cached == 0);
+        ASSERT_EQ(m_cache->state(sequence.state), tracked.recurrent);
+        ASSERT_EQ(m_scheduler->store().states().references(sequence.next_state), 1u)
+            << "a shared state is written";
+        for (size_t i = 0; i < entry.num_tokens; ++i)
+            tracked.recurrent =
+                compute(tracked.recurrent, sequence.tokens[sequence.num_cached + i]);
+        m_cache->write_state(sequence.next_state, tracked.recurrent);
+        ++num_states_written;
+    }
+
     void step() {
         const Batch& batch = schedule();
+        m_cache->spoil_free_states(m_scheduler->store().states());
         for (BlockCopy copy : batch.copies) m_cache->copy(copy);
         size_t num_tokens = 0;
         for (const BatchEntry& entry : batch.entries) {
@@ -165,6 +199,7 @@ private:
             Tracked& tracked = of(sequence);
             admit(tracked, sequence);
             num_tokens += entry.num_tokens;
+            if (has_states()) compute_state(entry, tracked);
             for (size_t i = 0; i < entry.num_tokens; ++i) {
                 const size_t slot = sequence.num_slots() + i;
                 ASSERT_EQ(m_scheduler->pool().references(sequence.blocks.at(slot / block_size)), 1u)
@@ -189,6 +224,9 @@ private:
         const Sequence& sequence = tracked.sequence;
         if (sequence.blocks.empty()) return;  // it waits
         ASSERT_EQ(tracked.expected.size(), sequence.num_slots());
+        if (has_states()) {
+            ASSERT_EQ(m_cache->state(sequence.state), tracked.recurrent);
+        }
         for (size_t i = 0; i < sequence.num_slots(); ++i)
             ASSERT_EQ(m_cache->slot(sequence, i), tracked.expected[i]);
     }
@@ -256,6 +294,7 @@ private:
                 child->sequence.tokens = beam->sequence.tokens;
                 child->expected = beam->expected;
                 child->state = beam->state;
+                child->recurrent = beam->recurrent;
                 child->num_evicted = beam->num_evicted;
                 m_scheduler->fork(beam->sequence, child->sequence);
                 next.push_back(child);
@@ -285,6 +324,7 @@ private:
         child->sequence.priority = parent.sequence.priority;
         child->expected = parent.expected;
         child->state = parent.state;
+        child->recurrent = parent.recurrent;
         child->num_evicted = parent.num_evicted;
         child->num_left = 1 + below(10);
         m_scheduler->fork(parent.sequence, child->sequence);
@@ -374,6 +414,7 @@ private:
         std::vector<Tracked*> failed;
         for (const BatchEntry& entry : batch.entries) {
             Tracked& tracked = of(*entry.sequence);
+            if (has_states()) m_cache->write_state(entry.sequence->next_state, m_random());
             for (size_t i = 0; i < entry.num_tokens; ++i)
                 m_cache->slot(*entry.sequence, entry.sequence->num_slots() + i) = m_random();
             const auto own = std::vector<Tracked*>{&tracked};
@@ -394,6 +435,7 @@ private:
         m_scheduler->store().check_integrity();
         ASSERT_EQ(m_scheduler->queues().num_running + m_scheduler->queues().num_waiting, 0u);
         ASSERT_EQ(pool.num_free() + pool.num_idle(), pool.size());
+        ASSERT_EQ(m_scheduler->store().states().num_held(), 0u);
         m_scheduler->clear_prefixes();
         ASSERT_EQ(pool.num_free(), pool.size());
     }
@@ -410,7 +452,7 @@ private:
 
 TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0, advanced = 0, late = 0,
-           pinned = 0;
+           pinned = 0, states = 0;
     for (unsigned seed = 0; seed < 200 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         Machine machine(seed);
@@ -420,6 +462,7 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
         advanced += machine.num_advanced;
         late += machine.num_late;
         pinned += machine.num_pins;
+        states += machine.num_states_written;
         dropped += machine.num_dropped;
         preempted += machine.scheduler().totals().num_preemptions;
         hits += machine.scheduler().totals().num_prefix_hits;
@@ -433,6 +476,7 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     EXPECT_GT(preempted, 10000u);
     EXPECT_GT(hits, 100000u);
     EXPECT_GT(pinned, 1000u);
+    EXPECT_GT(states, 100000u);
 }
 
 }  // namespace

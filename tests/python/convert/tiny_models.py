@@ -158,6 +158,17 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
             **YARN, "mscale": 0.8, "mscale_all_dim": 0.5}}),
     "gpt_oss": ("gpt_oss", {**_EXPERTS, **_WINDOW,
                             "rope_parameters": {**YARN, "truncate": False}}),
+    "lfm2": ("lfm2", {"hidden_size": 96, "num_hidden_layers": 4, "head_dim": 16,
+                      "layer_types": ["conv", "full_attention", "conv", "conv"],
+                      "block_multiple_of": 4}),
+    "lfm2-bias": ("lfm2", {"hidden_size": 96, "num_hidden_layers": 4, "head_dim": 16,
+                           "conv_bias": True, "conv_L_cache": 5,
+                           "layer_types": ["full_attention", "conv", "conv", "full_attention"],
+                           "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False}),
+    "lfm2_moe": ("lfm2_moe", {"hidden_size": 96, "num_hidden_layers": 4, "head_dim": 16,
+                              "layer_types": ["conv", "full_attention", "conv", "conv"],
+                              "num_dense_layers": 1, "num_experts": 5, "num_experts_per_tok": 2,
+                              "moe_intermediate_size": 36, "routed_scaling_factor": 1.5}),
 }  # fmt: skip
 
 

@@ -20,6 +20,13 @@ BlockId BlockPool::take() {
     return block;
 }
 
+bool BlockPool::reserve(BlockId& block) {
+    const size_t touched = m_num_touched;
+    block = take();
+    m_touched[block] = false;
+    return --m_num_touched < touched;
+}
+
 void BlockPool::share(BlockId block) {
     check_invariant(m_references.at(block) > 0 || m_kept[block], "the free block ", block,
                     " was shared");

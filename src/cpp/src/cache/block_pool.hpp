@@ -8,8 +8,11 @@
 namespace pagewheel {
 
 using BlockId = int32_t;
+/// A slot for the state of one sequence, in all layers that keep one.
+using StateId = int32_t;
+inline constexpr StateId no_state = -1;
 
-/// Blocks [begin, end).
+/// Blocks, or states, [begin, end).
 struct BlockRange {
     BlockId begin, end;
 };
@@ -29,6 +32,9 @@ public:
     /// A block with one reference. Needs num_free() > 0. The block freed last comes first: its
     /// memory is committed already and perhaps still in a cache.
     BlockId take();
+    /// The same for a block whose memory something else has. True if the block's may cost some,
+    /// which is to be given back.
+    bool reserve(BlockId& block);
     /// Adds a reference to a block that is held or idle.
     void share(BlockId block);
     /// Drops a reference. With the last the block is idle if it is kept, else free.
@@ -43,6 +49,7 @@ public:
 
     /// Blocks that were taken since their memory was given back, and may cost some.
     size_t num_touched() const { return m_num_touched; }
+    bool is_touched(BlockId block) const { return m_touched[block]; }
     /// The free ones among them, which count as untouched from now on.
     std::vector<BlockRange> forget_free();
 
@@ -58,7 +65,7 @@ private:
     size_t m_num_touched = 0;
 };
 
-/// The bytes of all layers' keys and values, by block. One thread at a time.
+/// The bytes of all layers' keys and values, by block, and states. One thread at a time.
 class BlockMemory {
 public:
     virtual ~BlockMemory() = default;
@@ -72,6 +79,7 @@ public:
     virtual void write_block(BlockId block, const char* bytes) = 0;
     /// The system may have the memory of these, which hold nothing until they are written.
     virtual void give_back(const BlockRange& blocks) = 0;
+    virtual void give_back_states(const BlockRange&) {}
 };
 
 }  // namespace pagewheel

@@ -6,13 +6,48 @@
 
 namespace pagewheel {
 
-BlockStore::BlockStore(size_t num_blocks, size_t block_size)
-    : m_pool(num_blocks), m_tree(m_pool, block_size) {}
+BlockStore::BlockStore(size_t num_blocks, size_t block_size, size_t blocks_per_state)
+    : m_pool(num_blocks),
+      m_tree(m_pool, block_size),
+      m_blocks_per_state(blocks_per_state),
+      m_states(blocks_per_state > 0 ? num_blocks / blocks_per_state : 0),
+      m_state_blocks(m_states.size()) {}
 
-BlockId BlockStore::take() {
+void BlockStore::make_room() {
     if (m_pool.num_free() == 0)
         check_invariant(m_tree.evict(), "no block is available of ", m_pool.size());
+}
+
+BlockId BlockStore::take() {
+    make_room();
     return m_pool.take();
+}
+
+StateId BlockStore::take_state() {
+    const StateId state = m_states.take();
+    std::vector<BlockId>& blocks = m_state_blocks[size_t(state)];
+    for (size_t i = 0; i < m_blocks_per_state; ++i) {
+        make_room();
+        if (m_pool.reserve(blocks.emplace_back())) m_reserved.push_back(blocks.back());
+    }
+    return state;
+}
+
+void BlockStore::release_state(StateId state) {
+    m_states.release(state);
+    if (m_states.references(state) > 0) return;
+    std::vector<BlockId>& blocks = m_state_blocks[size_t(state)];
+    for (const BlockId block : blocks) m_pool.release(block);
+    blocks.clear();
+}
+
+std::vector<BlockRange> BlockStore::forget_free() {
+    std::vector<BlockRange> ranges = m_pool.forget_free();
+    // Some may be free by now, or hold tokens again.
+    for (const BlockId block : m_reserved)
+        if (!m_pool.is_touched(block)) ranges.push_back({block, block + 1});
+    m_reserved.clear();
+    return ranges;
 }
 
 void BlockStore::share(BlockId block) {
@@ -28,6 +63,15 @@ void BlockStore::release(BlockId block) {
 void BlockStore::check_integrity() const {
     m_pool.check_integrity();
     m_tree.check_integrity();
+    m_states.check_integrity();
+    for (size_t i = 0; i < m_states.size(); ++i) {
+        const size_t held = m_states.references(StateId(i)) > 0 ? m_blocks_per_state : 0;
+        check_invariant(m_state_blocks[i].size() == held, "state ", i, " holds ",
+                        m_state_blocks[i].size(), " blocks, expected ", held);
+        for (const BlockId block : m_state_blocks[i])
+            check_invariant(m_pool.references(block) == 1 && !m_pool.is_kept(block), "block ",
+                            block, " of state ", i, " has another holder");
+    }
     check_invariant(m_tree.num_evictable() == m_pool.num_idle(), "the tree can evict ",
                     m_tree.num_evictable(), " blocks, and the pool has ", m_pool.num_idle(),
                     " idle ones");

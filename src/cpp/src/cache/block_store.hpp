@@ -1,4 +1,5 @@
-// Pool and prefix tree as one: blocks for sequences, what becomes of them afterwards, and pins.
+// Pools and prefix tree as one: blocks and states for sequences, what becomes of them afterwards,
+// and pins.
 #pragma once
 
 #include <map>
@@ -11,9 +12,13 @@
 namespace pagewheel {
 
 /// Idle blocks of the tree are as good as free ones: take() evicts them when it has to.
+///
+/// A state has memory of its own, and holds as many blocks as that is worth, which nobody writes
+/// meanwhile: one budget for both. States have references as blocks have, and none is kept.
 class BlockStore {
 public:
-    BlockStore(size_t num_blocks, size_t block_size);
+    /// `blocks_per_state` 0: there are no states.
+    BlockStore(size_t num_blocks, size_t block_size, size_t blocks_per_state = 0);
 
     const BlockPool& pool() const { return m_pool; }
     const PrefixTree& tree() const { return m_tree; }
@@ -25,14 +30,41 @@ public:
     BlockId take();
     void share(BlockId block);
     void release(BlockId block);
-    std::vector<BlockRange> forget_free() { return m_pool.forget_free(); }
+
+    size_t blocks_per_state() const { return m_blocks_per_state; }
+    const BlockPool& states() const { return m_states; }
+    /// The blocks that a held state holds.
+    const std::vector<BlockId>& blocks_of(StateId state) const {
+        return m_state_blocks[size_t(state)];
+    }
+    /// A state with one reference; needs num_available() >= blocks_per_state().
+    StateId take_state();
+    void share_state(StateId state) { m_states.share(state); }
+    void release_state(StateId state);
+
+    /// What may cost memory, blocks and states, in blocks.
+    size_t num_touched() const {
+        return m_pool.num_touched() + m_reserved.size() +
+               m_states.num_touched() * m_blocks_per_state;
+    }
+    bool exceeds_budget() const { return num_touched() > m_pool.size(); }
+    /// Blocks and states that may cost memory and hold nothing: they count as untouched from now
+    /// on.
+    std::vector<BlockRange> forget_free();
+    std::vector<BlockRange> forget_free_states() { return m_states.forget_free(); }
 
     /// Throws std::logic_error unless pool and tree agree and each adds up.
     void check_integrity() const;
 
 private:
+    void make_room();
+
     BlockPool m_pool;
     PrefixTree m_tree;
+    const size_t m_blocks_per_state;
+    BlockPool m_states;
+    std::vector<std::vector<BlockId>> m_state_blocks;  // by state
+    std::vector<BlockId> m_reserved;  // held by states, with memory that is not given back yet
 };
 
 /// Holds the blocks of prefixes as a sequence would, so that they are not evicted.

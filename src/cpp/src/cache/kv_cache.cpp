@@ -45,19 +45,23 @@ KvCache::KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::Com
             m_tensors.push_back(model.get_context().create_tensor(port.type, shape));
         }
     }
+    check_invariant(on_cpu || geometry.states.empty(), "states are kept on CPU only");
+    for (const CachePort& port : geometry.states) {
+        const ov::Shape shape = port.shape(num_blocks / geometry.blocks_per_state());
+        m_state_memory.emplace_back(port.block_bytes() * shape[0]);
+        m_states.emplace_back(port.type, shape, m_state_memory.back().data());
+    }
 }
 
 void KvCache::bind(ov::InferRequest& request) const {
     std::vector<ov::Tensor> directory;
-    for (size_t i = 0; i < m_tensors.size(); ++i) {
-        const CachePort& port = m_geometry.ports[i];
-        if (!port.in_directory) {
-            request.set_input_tensor(port.index, m_tensors[i]);
-            continue;
-        }
+    const auto bind_port = [&](const CachePort& port, const ov::Tensor& tensor) {
+        if (!port.in_directory) return request.set_input_tensor(port.index, tensor);
         directory.resize(std::max(directory.size(), port.index + 1));
-        directory[port.index] = m_tensors[i];
-    }
+        directory[port.index] = tensor;
+    };
+    for (size_t i = 0; i < m_tensors.size(); ++i) bind_port(m_geometry.ports[i], m_tensors[i]);
+    for (size_t i = 0; i < m_states.size(); ++i) bind_port(m_geometry.states[i], m_states[i]);
     if (!directory.empty())
         request.set_input_tensor(m_geometry.directory_index, make_cache_directory(directory));
 }
@@ -107,6 +111,13 @@ void KvCache::give_back(const BlockRange& blocks) {
     for (size_t i = 0; i < m_memory.size(); ++i) {
         const size_t bytes = m_geometry.ports[i].block_bytes();
         m_memory[i].give_back(size_t(blocks.begin) * bytes, size_t(blocks.end) * bytes);
+    }
+}
+
+void KvCache::give_back_states(const BlockRange& states) {
+    for (size_t i = 0; i < m_state_memory.size(); ++i) {
+        const size_t bytes = m_geometry.states[i].block_bytes();
+        m_state_memory[i].give_back(size_t(states.begin) * bytes, size_t(states.end) * bytes);
     }
 }
 

@@ -32,10 +32,12 @@ private:
     std::unique_ptr<void, Unmap> m_data;
 };
 
-/// One tensor per cache input. On CPU address space, so that blocks cost memory from their first
-/// use on; on other devices OpenVINO's own tensors (no such device has run this yet).
+/// One tensor per cache input: all its blocks, or all its states. On CPU address space, so that
+/// blocks cost memory from their first use on; on other devices OpenVINO's own tensors (no such
+/// device has run this yet).
 class KvCache final : public BlockMemory {
 public:
+    /// Has states for as many blocks as there are.
     KvCache(const CacheGeometry& geometry, size_t num_blocks, const ov::CompiledModel& model,
             bool on_cpu);
 
@@ -50,6 +52,7 @@ public:
     void read_block(BlockId block, char* bytes) const override;
     void write_block(BlockId block, const char* bytes) override;
     void give_back(const BlockRange& blocks) override;
+    void give_back_states(const BlockRange& states) override;
 
 private:
     /// Calls visit(data, bytes) for the block's part of each port.
@@ -59,6 +62,8 @@ private:
     CacheGeometry m_geometry;
     std::vector<ReservedMemory> m_memory;  // by port; empty where the plugin allocates
     std::vector<ov::Tensor> m_tensors;     // by port
+    std::vector<ReservedMemory> m_state_memory;
+    std::vector<ov::Tensor> m_states;
 };
 
 }  // namespace pagewheel

@@ -45,20 +45,36 @@ kernels::ActivationPrecision activations_of(const CompileOptions& options) {
 
 // ---- Whose attention and whose linear layers a model has
 
+/// The type of an operation of OpenVINO's that keeps a state for each sequence; empty if there is
+/// none.
+std::string state_operation(const ov::Model& model) {
+    for (const auto& node : model.get_ops())
+        if (openvino_keeps_state(*node)) return node->get_type_name();
+    return {};
+}
+
 /// Puts pagewheel's attention into a model after apply_paged_attention(), if it is to have it; an
 /// empty report if not. AUTO takes it on a CPU with vector instructions where it serves every
 /// layer, and on any CPU for what OpenVINO's has not: eviction, logits with a soft cap. Throws
 /// InvalidArgument where it is needed and cannot serve.
 NativeAttentionReport choose_attention(const std::shared_ptr<ov::Model>& model,
                                        const ModelConfig& config, const CompileOptions& options) {
+    const std::string kept = state_operation(*model);
+    check_argument(kept.empty() || options.attention != Backend::OPENVINO,
+                   ErrorCode::model_unsupported, ParameterName("attention_backend"),
+                   " is 'openvino', but layers of the model keep states (", kept,
+                   "), which pagewheel's own operations alone compute; allowed for this model: "
+                   "auto, native");
     if (options.attention == Backend::OPENVINO) return {};
     const bool asked = options.attention == Backend::NATIVE;
     const bool capped = !asked && options.on_cpu && config.attention_soft_cap > 0;
-    const bool needed = asked || options.evicts || capped || options.batch_invariant;
+    const bool needed =
+        asked || options.evicts || capped || options.batch_invariant || !kept.empty();
     if (!needed && !gains(options)) return {};
     check_argument(options.on_cpu, ParameterName("device", ""),
                    options.evicts            ? "cache eviction"
                    : options.batch_invariant ? "batch_invariant"
+                   : !kept.empty()           ? "a model whose layers keep states"
                                              : "attention_backend 'native'",
                    " runs on CPU, not ", options.device);
     check_argument(options.cache_format.has_value(), ParameterName("KV_CACHE_PRECISION", ""),
@@ -78,6 +94,7 @@ NativeAttentionReport choose_attention(const std::shared_ptr<ov::Model>& model,
                    options.evicts            ? "use_cache_eviction is true"
                    : options.batch_invariant ? "batch_invariant is true"
                    : capped                  ? "the model caps attention logits"
+                   : !kept.empty()           ? "layers of the model keep states"
                                              : "attention_backend is 'native'",
                    ", but:", left);
     return report;

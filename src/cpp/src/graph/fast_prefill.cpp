@@ -40,9 +40,11 @@ bool reads_rows(const Input& input) {
     return !is_paged_attention(*input.get_node()) || input.get_index() == PagedAttention::query;
 }
 
-/// OpenVINO's attention writes and attends in one go, and its scores are of all its queries.
+/// OpenVINO's attention writes and attends in one go, and its scores are of all its queries. A
+/// state needs all tokens.
 bool is_allowed(ov::Node& node) {
-    if (ov::is_type<Parameter>(&node) || node.get_output_size() == 0) return false;
+    if (ov::is_type<Parameter>(&node) || node.get_output_size() == 0 || keeps_state(node))
+        return false;
     if (!is_paged_attention(node) || ov::is_type<PagedAttention>(&node)) return true;
     return !writes_kv_cache(node) &&
            node.output(openvino_scores_output).get_target_inputs().empty();
@@ -293,7 +295,7 @@ private:
     /// Norms and the like cost less than what it costs to have them apart from what follows them.
     bool is_cheap(const ov::Node& node) const {
         if (ov::is_type<Parameter>(&node) || ov::is_type<ov::op::v0::MatMul>(&node) ||
-            is_paged_attention(node) || node.get_output_size() != 1)
+            is_paged_attention(node) || keeps_state(node) || node.get_output_size() != 1)
             return false;
         if (ov::is_type<ov::op::util::GatherBase>(&node) && !layout(node.input_value(0)).is_rows())
             return false;  // an embedding

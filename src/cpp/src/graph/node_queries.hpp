@@ -15,8 +15,15 @@
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/squeeze.hpp"
 #include "openvino/op/unsqueeze.hpp"
+#include "ops/native_op.hpp"
 
 namespace pagewheel {
+
+/// Whether the node is pagewheel's and keeps a state for each sequence.
+inline bool keeps_state(const ov::Node& node) {
+    const auto* native = dynamic_cast<const NativeOp*>(&node);
+    return native && native->keeps_state();
+}
 
 inline std::shared_ptr<ov::Node> without_converts(std::shared_ptr<ov::Node> node) {
     while (ov::is_type<ov::op::v0::Convert>(node)) node = node->get_input_node_shared_ptr(0);

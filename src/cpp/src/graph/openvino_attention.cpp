@@ -39,6 +39,12 @@ bool is_paged_attention(const ov::Node& node) {
            ov::is_type<PagedAttention>(&node);
 }
 
+bool openvino_keeps_state(const ov::Node& node) {
+    static const std::set<std::string> types{"PagedCausalConv1D", "PagedGatedDeltaNet",
+                                             "PagedSelectiveSSM"};
+    return types.count(node.get_type_name()) != 0;
+}
+
 bool writes_kv_cache(ov::Node& attention) {
     WriteKvCache write;
     attention.visit_attributes(write);

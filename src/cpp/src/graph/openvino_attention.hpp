@@ -38,6 +38,10 @@ inline constexpr size_t openvino_scores_output = 1;
 /// Whether the node is attention over a paged cache, OpenVINO's or pagewheel's.
 bool is_paged_attention(const ov::Node& node);
 
+/// Whether the node is OpenVINO's and keeps a state for each sequence: a paged convolution or
+/// recurrence.
+bool openvino_keeps_state(const ov::Node& node);
+
 /// Whether the node's keys and values go to its cache. Else it reads what another layer writes.
 bool writes_kv_cache(ov::Node& attention);
 

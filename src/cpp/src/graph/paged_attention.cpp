@@ -12,6 +12,7 @@
 #include "openvino/op/matmul.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/result.hpp"
+#include "openvino/op/util/assign_base.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
 #include "pagewheel/errors.hpp"
@@ -85,6 +86,9 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const Paging
     }
     check_argument(has_cache_inputs(*model), ErrorCode::model_unsupported,
                    "the model's attention cannot be paged: no attention over states was found");
+    for (const auto& sink : model->get_sinks())
+        check_argument(!ov::is_type<ov::op::util::AssignBase>(sink), ErrorCode::model_unsupported,
+                       "the model keeps a state that cannot be paged: ", sink->get_friendly_name());
 }
 
 void gather_logits(const std::shared_ptr<ov::Model>& model) {

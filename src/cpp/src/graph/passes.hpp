@@ -68,8 +68,9 @@ struct NativeAttentionReport {
 /// Replaces each PagedAttentionExtension of a model after apply_paged_attention() by
 /// pagewheel::PagedAttention over u8 cache inputs of the same names and one input batch_tables for
 /// all layers (kernels::BatchTablesLayout), where the layer with key_cache.N is number N. A layer
-/// that reads another's cache has that one's tables and gives no scores. A node it cannot serve
-/// stays; inputs of OpenVINO's nodes that nothing reads any more go.
+/// that reads another's cache has that one's tables and gives no scores. PagedCausalConv1D becomes
+/// pagewheel::ShortConvolution over states of the same names. A node it cannot serve stays; inputs
+/// of OpenVINO's nodes that nothing reads any more go.
 ///
 /// OpenVINO's pass finds sliding windows by matching masks and can miss them: where the config's
 /// window differs from the node's, the config's is used.

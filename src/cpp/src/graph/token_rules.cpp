@@ -430,6 +430,7 @@ const std::unordered_map<std::string, Rule>& rules() {
             {"ShapeOf", of_all_outputs(shape_of)},
             {"PagedAttentionExtension", attention},
             {"PagedAttention", attention},
+            {"ShortConvolution", attention},
         };
         for (const char* name : {"Convert", "Select", "Swish", "Gelu", "Clamp", "SoftPlus", "Mish",
                                  "HSwish", "Relu", "Elu", "LogicalNot"})
@@ -458,7 +459,7 @@ TokenValue value_of(const TokenReader& reader, size_t output) {
     }
     if (constant) return {Kind::CONSTANT, {}};
     if (const auto assign = find_slice_assign(node)) return slice_assign(reader, *assign);
-    if (unknown && !is_paged_attention(node)) return {};
+    if (unknown && !is_paged_attention(node) && !keeps_state(node)) return {};
     const std::string type = node.get_type_name();
     const bool keeps_elements = type == "Convert" || type == "Reshape";
     if (keeps_elements && reader.value(0).kind == Kind::SHAPE) return same_lengths(reader);

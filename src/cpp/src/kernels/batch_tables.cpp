@@ -1,6 +1,7 @@
 #include "kernels/batch_tables.hpp"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/check.hpp"
 
@@ -197,6 +198,8 @@ BatchTables::BatchTables(int32_t* words, size_t num_words, size_t layer, Queries
     }
     block_indices_begins = directory.to_read<int32_t>(Layout::block_indices_begins);
     score_windows = directory.to_read<int32_t>(Layout::score_windows);
+    state_sources = directory.to_read<int32_t>(Layout::state_sources);
+    state_targets = directory.to_read<int32_t>(Layout::state_targets);
     const auto own = [&](Layout::OfLayer section) {
         return Layout::index_of(layers == 1 ? 0 : layer, section);
     };
@@ -214,6 +217,30 @@ void BatchTables::check(const TableBounds& bounds) const {
     check_queries(*this, bounds);
     check_scores(*this, contexts);
     check_rotation(*this, bounds);
+}
+
+void BatchTables::check_states(size_t num_tokens, size_t num_states) const {
+    const size_t num_sequences = written_past_lens.size;
+    check_begins("subsequence_begins", written_begins, num_sequences, num_tokens, 1);
+    check_size("state_sources", state_sources, num_sequences);
+    check_size("state_targets", state_targets, num_sequences);
+    static thread_local std::vector<int32_t> targets;
+    targets.assign(state_targets.values, state_targets.values + num_sequences);
+    std::sort(targets.begin(), targets.end());
+    const auto twice = std::adjacent_find(targets.begin(), targets.end());
+    check_argument(twice == targets.end(), "state_targets has ",
+                   twice == targets.end() ? 0 : *twice,
+                   " twice, expected a state for each sequence");
+    for (size_t i = 0; i < num_sequences; ++i) {
+        const int32_t source = state_sources[i], target = state_targets[i];
+        check_argument(target >= 0 && target < int64_t(num_states), "state_targets[", i, "] is ",
+                       target, ", expected a state, less than ", num_states);
+        check_argument(source >= -1 && source < int64_t(num_states), "state_sources[", i, "] is ",
+                       source, ", expected -1 or a state, less than ", num_states);
+        check_argument(
+            source == target || !std::binary_search(targets.begin(), targets.end(), source),
+            "state_sources[", i, "] is ", source, ", which another sequence writes");
+    }
 }
 
 BatchTablesWriter::BatchTablesWriter(int32_t* words, size_t num_layers)

@@ -27,6 +27,8 @@ struct BatchTablesLayout {
         score_windows,         ///< [B] last new tokens whose attention counts; or empty
         logits_past_lens,      ///< [B] tokens before the first logits index; or empty
         logits_begins,         ///< [B + 1] into the logits indices; or empty
+        state_sources,         ///< [B] state before the new tokens, -1: zeros; or empty
+        state_targets,         ///< [B] state that is written; or empty
         num_shared
     };
     enum OfLayer : size_t {
@@ -83,6 +85,9 @@ struct BatchTables {
     TableSection<const int32_t> written_past_lens, written_begins;
     Queries queries = Queries::ALL;
 
+    // States of the layers that keep some. A source may be the sequence's own target.
+    TableSection<const int32_t> state_sources, state_targets;
+
     // The key of a block (delta_width 1) or token (delta_width block size) with delta e is read as
     // if it had been written e rows lower: LUT row e holds the cosines and sines of e's angles.
     TableSection<const int32_t> rotated_block_indices, rotation_deltas;
@@ -107,6 +112,9 @@ struct BatchTables {
     /// hold those whose attention counts, begins and rotated blocks ascend, deltas are rows of the
     /// LUT, and scores have room for all contexts.
     void check(const TableBounds& bounds) const;
+    /// The same for a layer that keeps states: new tokens, sources and targets. No sequence writes
+    /// a state that another one reads or writes.
+    void check_states(size_t num_tokens, size_t num_states) const;
 };
 
 /// Writes sections one after the other into memory that is large enough for them.

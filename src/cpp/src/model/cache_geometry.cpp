@@ -12,24 +12,28 @@
 namespace pagewheel {
 namespace {
 
-/// Layer, and 0 for keys or 1 for values, of a cache of that name.
-std::optional<std::pair<int, int>> place_of(const std::string& name) {
-    const char* prefixes[] = {ports::key_cache_prefix, ports::value_cache_prefix};
-    for (int i = 0; i < 2; ++i) {
+enum Kind { KEYS, VALUES, CONVOLUTIONS, num_kinds };
+
+/// Number and kind of a cache of that name.
+std::optional<std::pair<int, Kind>> place_of(const std::string& name) {
+    const char* prefixes[num_kinds] = {ports::key_cache_prefix, ports::value_cache_prefix,
+                                       ports::conv_state_prefix};
+    for (int i = 0; i < num_kinds; ++i) {
         const std::string prefix = prefixes[i];
-        if (name.rfind(prefix, 0) == 0) return std::pair(std::stoi(name.substr(prefix.size())), i);
+        if (name.rfind(prefix, 0) == 0)
+            return std::pair(std::stoi(name.substr(prefix.size())), Kind(i));
     }
     return {};
 }
 
-CachePort read_port(const ov::Output<const ov::Node>& port, size_t index) {
+CachePort read_port(const ov::Output<const ov::Node>& port, size_t index, size_t rank) {
     const ov::PartialShape shape = port.get_partial_shape();
     const auto fail = [&] {
         throw Error(concat("the cache input ", port.get_any_name(), " has shape ", shape,
                            "; the plugin should have fixed all but its first dimension"),
                     ErrorCode::model_unsupported);
     };
-    if (shape.rank().is_dynamic() || shape.size() != 4) fail();
+    if (shape.rank().is_dynamic() || shape.size() != rank) fail();
     ov::Shape block;
     for (size_t i = 1; i < shape.size(); ++i) {
         if (shape[i].is_dynamic()) fail();
@@ -52,12 +56,13 @@ ov::Shape CachePort::shape(size_t num_blocks) const {
 
 CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
                                   const std::vector<CacheInput>& directory) {
-    std::map<std::pair<int, int>, CachePort> ports;
+    std::map<std::pair<int, Kind>, CachePort> ports;
     CacheGeometry geometry;
     for (size_t i = 0; i < model.inputs().size(); ++i) {
         for (const std::string& name : model.inputs()[i].get_names()) {
             if (const auto place = place_of(name))
-                ports.emplace(*place, read_port(model.inputs()[i], i));
+                ports.emplace(
+                    *place, read_port(model.inputs()[i], i, place->second == CONVOLUTIONS ? 2 : 4));
             if (name == ports::cache_directory) geometry.directory_index = i;
         }
     }
@@ -66,12 +71,13 @@ CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
             ports.emplace(*place, CachePort{true, i, directory[i].type, directory[i].block_shape});
     // Values lie [kv_heads, block_size, ...] on every plugin; keys are transposed on GPU.
     for (const auto& [place, port] : ports)
-        if (place.second == 1) geometry.block_size = port.block_shape.at(1);
+        if (place.second == VALUES) geometry.block_size = port.block_shape.at(1);
     if (ports.empty() || geometry.block_size == 0)
         throw Error("the model has no paged KV cache", ErrorCode::model_unsupported);
-    for (auto& [key, port] : ports) {
-        geometry.block_bytes += port.block_bytes();
-        geometry.ports.push_back(std::move(port));
+    for (auto& [place, port] : ports) {
+        const bool is_state = place.second == CONVOLUTIONS;
+        (is_state ? geometry.state_bytes : geometry.block_bytes) += port.block_bytes();
+        (is_state ? geometry.states : geometry.ports).push_back(std::move(port));
     }
     return geometry;
 }

@@ -36,21 +36,31 @@ struct CacheLayer {
     }
 };
 
-/// One cache of the model: all blocks of one layer's keys or values.
+/// One cache of the model: all blocks of one layer's keys or values, or all its states.
 struct CachePort {
     bool in_directory;  ///< it is not an input, but one that the input cache_directory names
     size_t index;       ///< in the directory, or of the compiled model's inputs
     ov::element::Type type;
-    ov::Shape block_shape;  ///< without the first dimension, the number of blocks
+    ov::Shape block_shape;  ///< without the first dimension, the number of blocks or states
 
+    /// Of one block or state.
     size_t block_bytes() const;
     ov::Shape shape(size_t num_blocks) const;
 };
 
+/// The memory of all layers: pages, which hold a block of tokens each, and states, of one sequence
+/// each. A state is never copied: a step reads one and writes another, or the same. It needs no
+/// zeros: a sequence without tokens reads none.
 struct CacheGeometry {
-    std::vector<CachePort> ports;  ///< key_cache.0, value_cache.0, key_cache.1, ...
-    size_t block_size = 0;         ///< tokens of a block
-    size_t block_bytes = 0;        ///< of one block in all layers, keys and values
+    std::vector<CachePort> ports;   ///< key_cache.0, value_cache.0, key_cache.1, ...
+    std::vector<CachePort> states;  ///< conv_state_table.0, ...
+    size_t block_size = 0;          ///< tokens of a block
+    size_t block_bytes = 0;         ///< of one block in all layers, keys and values
+
+    size_t state_bytes = 0;  ///< of one state in all layers; 0: no layer keeps any
+
+    /// How many blocks take the memory of a state.
+    size_t blocks_per_state() const { return (state_bytes + block_bytes - 1) / block_bytes; }
 
     size_t directory_index = 0;  ///< of the input cache_directory, if any port is in it
 };

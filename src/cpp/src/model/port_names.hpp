@@ -19,6 +19,7 @@ inline constexpr const char* max_context_len = "max_context_len";
 inline constexpr const char* score_window = "score_aggregation_window";
 inline constexpr const char* key_cache_prefix = "key_cache.";
 inline constexpr const char* value_cache_prefix = "value_cache.";
+inline constexpr const char* conv_state_prefix = "conv_state_table.";
 inline constexpr const char* block_indices_prefix = "block_indices.";
 
 // Of pagewheel's passes.

@@ -44,6 +44,9 @@ public:
     virtual size_t row_count_input() const { return 0; }
     /// Last dimension of an output.
     virtual size_t output_width(size_t output) const = 0;
+    /// Whether a row depends on earlier rows of its sequence, by a state that is a tensor among the
+    /// inputs and is written.
+    virtual bool keeps_state() const { return false; }
     /// `outputs` are as many as the operation has, each with room for as many rows as
     /// row_count_input() says; they overlap no input. Throws InvalidArgument for inputs that
     /// do not fit. Several threads may run one operation at once.

@@ -106,6 +106,11 @@ private:
         int32_t* past_lens = nullptr;  ///< [sequences]
         int32_t* begins = nullptr;     ///< [sequences + 1]
     };
+    /// What layers with states read and write; null where there are none.
+    struct StateSlots {
+        int32_t* sources = nullptr;  ///< [sequences]
+        int32_t* targets = nullptr;  ///< [sequences]
+    };
     /// How the keys of a layer rotate in the batch.
     struct Rotation {
         size_t num_rotated = 0, width = 1;
@@ -129,6 +134,9 @@ private:
     void fill_shared(ov::InferRequest& request, const Batch& batch,
                      const std::vector<size_t>& windows);
     static BatchExtents add_extents(Writer& writer, size_t sequences);
+    /// Nothing is added where sequences have no states.
+    static StateSlots add_states(Writer& writer, const Batch& batch);
+    static void fill_states(const Batch& batch, const StateSlots& slots);
     /// Nothing is added where no attention reads it.
     LogitsExtents add_logits_extents(Writer& writer, size_t sequences) const;
     /// To be called once the extents are filled.
@@ -166,6 +174,7 @@ private:
     std::vector<BlockId> m_blocks;
     BatchExtents m_extents{};
     LogitsExtents m_logits_extents;
+    StateSlots m_states;
     int32_t* m_windows = nullptr;
     size_t m_tables_end = 0;  // 0: there are none
     // Where the scores of this step begin, and their number per layer.

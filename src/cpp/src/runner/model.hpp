@@ -41,15 +41,18 @@ public:
     virtual size_t block_size() const = 0;
     /// The bytes of one block's keys and values in all layers.
     virtual size_t block_bytes() const = 0;
+    /// How many blocks take the memory of a sequence's state, 0 if no layer keeps one. See
+    /// BlockStore.
+    virtual size_t blocks_per_state() const { return 0; }
     /// Once, before all that follows.
     virtual void allocate_cache(size_t num_blocks) = 0;
     virtual BlockMemory& cache() = 0;
     /// What the contents of blocks depend on: model, device, precision, layout.
     virtual std::string cache_description() const = 0;
 
-    /// Copies the batch's blocks and computes its tokens, whose keys and values are in the cache
-    /// afterwards. With eviction the attention of the last windows[i] new tokens of entry i may be
-    /// had from scores(i) then.
+    /// Copies the batch's blocks and computes its tokens, whose keys, values and states are in the
+    /// cache afterwards. With eviction the attention of the last windows[i] new tokens of entry i
+    /// may be had from scores(i) then.
     virtual Logits run(const Batch& batch, const std::vector<size_t>& windows) = 0;
     virtual Times times() const = 0;
 

@@ -47,6 +47,7 @@ void NativeAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
         write_tables(request, batch, layer_scores);
     fill_extents(batch, m_extents);
     fill_logits_extents(batch, windows, m_extents, m_logits_extents);
+    fill_states(batch, m_states);
     write_windows(windows, batch.entries.size());
     place_scores(layer_scores);
 }
@@ -62,6 +63,7 @@ void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& 
     const LogitsExtents of_logits = add_logits_extents(writer, sequences);
     fill_extents(batch, extents, writer.add(Layout::index_of(0, Layout::block_indices), blocks));
     fill_logits_extents(batch, windows, extents, of_logits);
+    fill_states(batch, add_states(writer, batch));
     writer.begin_scores();
 }
 
@@ -69,6 +71,22 @@ BatchExtents NativeAttentionInputs::add_extents(Writer& writer, size_t sequences
     return {writer.add(Layout::past_lens, sequences),
             writer.add(Layout::subsequence_begins, sequences + 1),
             writer.add(Layout::block_indices_begins, sequences + 1)};
+}
+
+NativeAttentionInputs::StateSlots NativeAttentionInputs::add_states(Writer& writer,
+                                                                    const Batch& batch) {
+    const size_t sequences = batch.entries.size();
+    if (sequences == 0 || batch.entries[0].sequence->next_state == no_state) return {};
+    return {writer.add(Layout::state_sources, sequences),
+            writer.add(Layout::state_targets, sequences)};
+}
+
+void NativeAttentionInputs::fill_states(const Batch& batch, const StateSlots& slots) {
+    if (!slots.targets) return;
+    for (size_t i = 0; i < batch.entries.size(); ++i) {
+        slots.sources[i] = batch.entries[i].sequence->state;
+        slots.targets[i] = batch.entries[i].sequence->next_state;
+    }
 }
 
 NativeAttentionInputs::LogitsExtents NativeAttentionInputs::add_logits_extents(
@@ -180,6 +198,7 @@ void NativeAttentionInputs::write_tables(ov::InferRequest& request, const Batch&
     const size_t sequences = batch.entries.size();
     m_extents = add_extents(writer, sequences);
     m_logits_extents = add_logits_extents(writer, sequences);
+    m_states = add_states(writer, batch);
     m_windows = writer.add(Layout::score_windows, sequences);
     if (has_evicted(batch)) {
         for (size_t l = 0; l < m_layers.size(); ++l) write_layer(writer, l, batch);

@@ -28,6 +28,7 @@ public:
     size_t num_threads() const override;
     size_t block_size() const override { return m_graph.geometry.block_size; }
     size_t block_bytes() const override { return m_graph.geometry.block_bytes; }
+    size_t blocks_per_state() const override { return m_graph.geometry.blocks_per_state(); }
     void allocate_cache(size_t num_blocks) override;
     BlockMemory& cache() override { return *m_cache; }
     /// Reads the weights.

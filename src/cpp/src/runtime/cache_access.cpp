@@ -34,7 +34,15 @@ std::map<std::string, size_t> Engine::Prefixes::num_tokens_by_salt() const {
     return counts;
 }
 
+void Engine::Prefixes::check_states() const {
+    check_argument(
+        m_engine.m_model->blocks_per_state() == 0, ErrorCode::model_unsupported,
+        "prefixes cannot be pinned, saved or loaded: layers of the model keep states, and "
+        "prefixes are not kept yet where they do");
+}
+
 bool Engine::Prefixes::has(const PrefixKey& key, const std::vector<int64_t>& tokens) const {
+    check_states();
     PrefixMatch match;
     m_engine.m_scheduler.store().tree().match(key, tokens.data(), tokens.size(), match);
     return match.num_tokens == tokens.size();
@@ -73,11 +81,13 @@ void Engine::Prefixes::clear(const std::optional<std::set<std::string>>& salts) 
 
 void Engine::Prefixes::save(const std::filesystem::path& path,
                             const PrefixSelection& selection) const {
+    check_states();
     save_prefixes(path, m_engine.m_model->cache_description(), m_engine.m_scheduler.store().tree(),
                   m_engine.m_model->cache(), selection);
 }
 
 size_t Engine::Prefixes::load(const std::filesystem::path& path) {
+    check_states();
     return load_prefixes(path, m_engine.m_model->cache_description(), m_engine.m_scheduler.store(),
                          m_engine.m_model->cache());
 }
@@ -148,14 +158,20 @@ std::vector<const SequenceState*> living(const Requests& requests) {
     return all;
 }
 
-std::vector<BlockState> states_of(const BlockPool& pool,
+std::vector<BlockState> states_of(const BlockStore& store,
                                   const std::vector<const SequenceState*>& sequences) {
+    const BlockPool& pool = store.pool();
     std::vector<BlockState> states(pool.size(), BlockState::FREE);
-    for (const SequenceState* sequence : sequences)
-        for (const BlockId block : sequence->blocks) {
+    const auto count = [&](const std::vector<BlockId>& blocks) {
+        for (const BlockId block : blocks) {
             BlockState& state = states[size_t(block)];
             state = state == BlockState::FREE ? BlockState::USED : BlockState::SHARED;
         }
+    };
+    for (const SequenceState* sequence : sequences) {
+        count(sequence->blocks);
+        if (sequence->state != no_state) count(store.blocks_of(sequence->state));
+    }
     for (size_t block = 0; block < states.size(); ++block) {
         if (states[block] != BlockState::FREE) continue;
         if (pool.references(BlockId(block)) > 0)
@@ -191,7 +207,7 @@ CacheView Engine::view_cache(size_t most_sequences, std::optional<uint64_t> evic
     view.num_steps = m_recorder.num_steps();
     view.block_size = m_scheduler.block_size();
     view.num_sequences = sequences.size();
-    view.blocks = states_of(m_scheduler.pool(), sequences);
+    view.blocks = states_of(m_scheduler.store(), sequences);
     std::optional<size_t> evicted = find_evicted(sequences, evicted_of);
     if (evicted && *evicted >= most_sequences && most_sequences > 0) {
         std::swap(sequences[*evicted], sequences[most_sequences - 1]);

@@ -24,9 +24,10 @@ Request& request_of(const BatchEntry& entry) {
 
 size_t num_blocks(const Model& model, const SchedulerConfig& config, size_t context_length) {
     const size_t context = context_length ? context_length : presumed_context;
-    return choose_num_blocks(model.block_bytes(), config.num_kv_blocks, config.cache_size << 30,
-                             double(config.memory_fraction),
-                             config.max_num_seqs * blocks_for(context, model.block_size()));
+    return choose_num_blocks(
+        model.block_bytes(), config.num_kv_blocks, config.cache_size << 30,
+        double(config.memory_fraction),
+        config.max_num_seqs * (blocks_for(context, model.block_size()) + model.blocks_per_state()));
 }
 
 /// Warns where memory decided the cache's size, and a sequence cannot be as long as the model
@@ -40,6 +41,18 @@ void warn_of_short_cache(const SchedulerConfig& config, size_t max_tokens, size_
                context_length, " tokens. cache_size or num_kv_blocks sets another size"));
 }
 
+/// Says what a model whose layers keep states does not have yet.
+void warn_of_states(const Model& model, const SchedulerConfig& config, bool has_drafter) {
+    if (model.blocks_per_state() == 0) return;
+    if (config.enable_prefix_caching)
+        log(LogLevel::WARNING,
+            "layers of the model keep states, and prefixes are not shared yet where they do: each "
+            "prompt is computed from its beginning");
+    if (has_drafter)
+        log(LogLevel::WARNING,
+            "layers of the model keep states, which cannot go back yet: nothing is drafted");
+}
+
 Model& with_cache(Model& model, size_t num_blocks) {
     model.allocate_cache(num_blocks);
     return model;
@@ -51,10 +64,10 @@ std::unique_ptr<EvictionManager> make_eviction(const SchedulerConfig& config, Mo
     if (!config.use_cache_eviction) return nullptr;
     auto eviction =
         std::make_unique<EvictionManager>(config.cache_eviction_config, model, scheduler);
-    check_argument(scheduler.pool().size() >= eviction->most_blocks(), "the KV cache has ",
-                   scheduler.pool().size(), " blocks; eviction with max_cache_size ",
-                   config.cache_eviction_config.get_max_cache_size(), " needs at least ",
-                   eviction->most_blocks());
+    const size_t needed = eviction->most_blocks() + model.blocks_per_state();
+    check_argument(scheduler.pool().size() >= needed, "the KV cache has ", scheduler.pool().size(),
+                   " blocks; eviction with max_cache_size ",
+                   config.cache_eviction_config.get_max_cache_size(), " needs at least ", needed);
     return eviction;
 }
 
@@ -77,8 +90,8 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_model(std::move(parts.model)),
       m_has_prefixes(config.enable_prefix_caching),
       m_now(parts.now),
-      m_scheduler(config, num_blocks(*m_model, config, parts.context_length),
-                  m_model->block_size()),
+      m_scheduler(config, num_blocks(*m_model, config, parts.context_length), m_model->block_size(),
+                  m_model->blocks_per_state()),
       m_eviction(
           make_eviction(config, with_cache(*m_model, m_scheduler.pool().size()), m_scheduler)),
       m_output(m_step),
@@ -94,7 +107,8 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_recorder(m_scheduler, *m_queue, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
     warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
-    if (parts.drafter)
+    warn_of_states(*m_model, config, parts.drafter != nullptr);
+    if (parts.drafter && m_model->blocks_per_state() == 0)
         m_drafting = std::make_unique<Drafting>(std::move(parts.drafter), m_model->vocabulary(),
                                                 m_eviction.get());
 }
@@ -277,7 +291,8 @@ void Engine::account() {
 #endif
     m_recorder.count_blocks();
     m_log_line = m_recorder.record(m_step);
-    if (m_requests.all().empty() || m_recorder.num_steps() % memory_interval == 0)
+    if (m_requests.all().empty() || m_recorder.num_steps() % memory_interval == 0 ||
+        m_scheduler.store().exceeds_budget())
         m_scheduler.give_back_unused(m_model->cache());
 }
 

@@ -145,6 +145,8 @@ public:
     size_t load(const std::filesystem::path& path);
 
 private:
+    /// Throws InvalidArgument where layers of the model keep states.
+    void check_states() const;
     /// Throws InvalidArgument if one of the requests would not fit beside `num_pinned` blocks.
     void check_room(size_t num_tokens, size_t num_pinned) const;
 

@@ -41,11 +41,18 @@ unsigned next_stages(Stage stage) {
 
 }  // namespace
 
-Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size)
+Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size,
+                     size_t blocks_per_state)
     : m_config(config),
-      m_store(num_blocks, block_size),
+      m_store(num_blocks, block_size, blocks_per_state),
       m_pins(m_store),
-      m_block_size(block_size) {}
+      m_block_size(block_size) {
+    check_argument(num_blocks > blocks_per_state, "the cache has ", num_blocks,
+                   " blocks; the state of one sequence takes ", blocks_per_state,
+                   ", and its tokens at least 1");
+    // The tree has keys and values of a prefix, and not the state behind it.
+    if (blocks_per_state > 0) m_config.enable_prefix_caching = false;
+}
 
 void Scheduler::add(Sequence& sequence) {
     check_invariant(std::min(sequence.tokens.size(), sequence.max_chunk_slots) <= max_tokens() &&
@@ -60,6 +67,8 @@ void Scheduler::add(Sequence& sequence) {
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
     child.blocks = parent.blocks;  // first: where memory is out, none is shared
     for (BlockId block : child.blocks) m_store.share(block);
+    child.state = parent.state;
+    if (child.state != no_state) m_store.share_state(child.state);
     child.num_cached = parent.num_cached;
     child.num_evicted = parent.num_evicted;
     child.num_shareable = parent.num_shareable;
@@ -186,8 +195,8 @@ void Scheduler::admit() {
             size_t(std::count_if(m_match.blocks.begin(), m_match.blocks.end(),
                                  [&](BlockId block) { return pool().references(block) == 0; }));
         const size_t needed =
-            blocks_for(std::min(sequence.tokens.size(), sequence.max_chunk_slots)) -
-            m_match.blocks.size();
+            blocks_for(std::min(sequence.tokens.size(), sequence.max_chunk_slots)) +
+            m_store.blocks_per_state() - m_match.blocks.size();
         const size_t length =
             chunk_length(sequence, m_match.num_tokens, sequence.tokens.size() - m_match.num_tokens,
                          m_waiting.size() > 1);
@@ -263,11 +272,12 @@ void Scheduler::make_room_for_priority() {
     const auto yields = [&](const Sequence& running) {
         return running.priority < head.priority && ByRank()(&head, &running);
     };
-    const size_t needed = blocks_for(std::min(head.tokens.size(), head.max_chunk_slots));
+    const size_t needed =
+        blocks_for(std::min(head.tokens.size(), head.max_chunk_slots)) + m_store.blocks_per_state();
     // Only if it helps.
     size_t reachable = m_store.num_available(), num_yielding = 0;
     for (auto at = m_running.rbegin(); at != m_running.rend() && yields(**at); ++at, ++num_yielding)
-        reachable += (*at)->blocks.size();
+        reachable += (*at)->blocks.size() + m_store.blocks_per_state();
     if (num_yielding == 0 || reachable < needed) return;
     while (needed > m_store.num_available() || m_running.size() >= m_config.max_num_seqs) {
         if (m_running.empty() || !yields(**m_running.rbegin())) return;
@@ -295,6 +305,9 @@ void Scheduler::advance() {
     for (const BatchEntry& entry : m_batch.entries) {
         Sequence& sequence = *entry.sequence;
         sequence.num_cached += entry.num_tokens;
+        if (sequence.state != no_state && sequence.state != sequence.next_state)
+            m_store.release_state(sequence.state);
+        sequence.state = std::exchange(sequence.next_state, no_state);
         share_blocks(sequence);
         if (!sequence.is_prefilling()) continue;
         if (entry.samples()) {
@@ -309,6 +322,8 @@ void Scheduler::rollback(Sequence& sequence, size_t count) {
     check_invariant(count <= sequence.num_cached && sequence.num_drafted == 0, count,
                     " tokens are to be rolled back of ", sequence.num_cached, " beside ",
                     sequence.num_drafted, " drafts");
+    check_invariant(count == 0 || sequence.state == no_state, count,
+                    " tokens are to be rolled back of a sequence with a state");
     sequence.num_cached -= count;
     for (const size_t needed = blocks_for(sequence.num_slots()); sequence.blocks.size() > needed;) {
         m_store.release(sequence.blocks.back());
@@ -325,11 +340,23 @@ bool Scheduler::writes_shared_block(const Sequence& sequence) const {
 size_t Scheduler::missing_blocks(const Sequence& sequence, size_t num_tokens) const {
     const size_t needed = blocks_for(sequence.num_slots() + num_tokens);
     const size_t held = sequence.blocks.size();
-    return (needed > held ? needed - held : 0) + (writes_shared_block(sequence) ? 1 : 0);
+    return (needed > held ? needed - held : 0) + (writes_shared_block(sequence) ? 1 : 0) +
+           (needs_state(sequence) ? m_store.blocks_per_state() : 0);
+}
+
+bool Scheduler::needs_state(const Sequence& sequence) const {
+    if (m_store.blocks_per_state() == 0 || sequence.next_state != no_state) return false;
+    return sequence.state == no_state || m_store.states().references(sequence.state) > 1;
 }
 
 void Scheduler::take_blocks(Sequence& sequence, size_t num_tokens) {
     size_t missing = missing_blocks(sequence, num_tokens);
+    if (needs_state(sequence)) {
+        sequence.next_state = m_store.take_state();
+        missing -= m_store.blocks_per_state();
+    } else if (sequence.next_state == no_state) {
+        sequence.next_state = sequence.state;
+    }
     if (writes_shared_block(sequence)) {
         BlockId& block = sequence.blocks[sequence.num_slots() / m_block_size];
         const BlockId copy = m_store.take();
@@ -346,6 +373,10 @@ void Scheduler::release_blocks(Sequence& sequence) {
     for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block)
         m_store.release(*block);
     sequence.blocks.clear();
+    if (sequence.next_state != no_state && sequence.next_state != sequence.state)
+        m_store.release_state(sequence.next_state);
+    if (sequence.state != no_state) m_store.release_state(sequence.state);
+    sequence.state = sequence.next_state = no_state;
     sequence.num_cached = sequence.num_evicted = sequence.num_tree_blocks = 0;
     sequence.num_shareable = std::numeric_limits<size_t>::max();
 }
@@ -397,9 +428,11 @@ BlockUsage Scheduler::usage() const {
 
 void Scheduler::give_back_unused(BlockMemory& memory) {
     constexpr size_t worth_while = size_t(64) << 20;
-    const size_t touched = pool().num_touched(), used = pool().size() - pool().num_free();
-    if (touched < 4 * used || (touched - used) * memory.block_bytes() < worth_while) return;
+    const size_t touched = m_store.num_touched(), used = pool().size() - pool().num_free();
+    const bool much = touched >= 4 * used && (touched - used) * memory.block_bytes() >= worth_while;
+    if (!much && !m_store.exceeds_budget()) return;
     for (const BlockRange& range : m_store.forget_free()) memory.give_back(range);
+    for (const BlockRange& range : m_store.forget_free_states()) memory.give_back_states(range);
 }
 
 void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices) {

@@ -51,7 +51,9 @@ struct BlockUsage {
 /// (max_tokens()), so the one that ranks first always proceeds.
 class Scheduler {
 public:
-    Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size);
+    /// `blocks_per_state`: BlockStore. Prefixes of models with states are not shared.
+    Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size,
+              size_t blocks_per_state = 0);
 
     /// The sequence, which must outlive its removal, waits from now on.
     void add(Sequence& sequence);
@@ -69,10 +71,11 @@ public:
     /// Valid until the next call. Empty only if there are no sequences, or pending grammars keep
     /// the rest from going on.
     const Batch& schedule();
-    /// The batch's keys and values are in the cache. Drafts enter the tree when they are confirmed.
+    /// The batch's keys, values and states are in the cache. Drafts enter the tree when they are
+    /// confirmed.
     void advance();
     /// The last `count` tokens of what is cached were not confirmed; their slots are free again.
-    /// The sequence has no drafts any more.
+    /// The sequence has no drafts any more. States cannot go back.
     void rollback(Sequence& sequence, size_t count);
 
     /// Evicts entries of a running sequence's block table, and with each as many slots as a block
@@ -89,13 +92,14 @@ public:
     /// place, and the caller copies. Where no block is available others are preempted, those that
     /// rank last first; if the sequence is the last itself, it is preempted and the answer false.
     bool own_block(Sequence& sequence, size_t entry, std::optional<BlockCopy>& copy);
-    /// Gives back the memory of free blocks where it is worth it: most of what was taken before is
-    /// free, and it is much.
+    /// Gives back the memory of free blocks and states where it is worth it: most of what was taken
+    /// before is free, and it is much; or states and blocks together cost more than the budget.
     void give_back_unused(BlockMemory& memory);
 
     /// The tokens that one sequence may have.
     size_t max_tokens() const {
-        return (m_store.pool().size() - m_pins.num_blocks()) * m_block_size;
+        return (m_store.pool().size() - m_pins.num_blocks() - m_store.blocks_per_state()) *
+               m_block_size;
     }
     SchedulerQueues queues() const {
         return {m_running.size(), m_waiting.size() + m_num_following, m_num_preempted};
@@ -140,9 +144,12 @@ private:
     size_t blocks_for(size_t num_slots) const {
         return pagewheel::blocks_for(num_slots, m_block_size);
     }
-    /// Blocks that are missing to hold `num_tokens` more tokens, one to copy a shared one included.
+    /// Blocks that are missing to hold `num_tokens` more tokens, one to copy a shared one and those
+    /// of a state included.
     size_t missing_blocks(const Sequence& sequence, size_t num_tokens) const;
     bool writes_shared_block(const Sequence& sequence) const;
+    /// Whether the sequence has no state that it may write.
+    bool needs_state(const Sequence& sequence) const;
     void take_blocks(Sequence& sequence, size_t num_tokens);
     void release_blocks(Sequence& sequence);
     /// Takes all blocks of the sequence, and moves it to another stage.

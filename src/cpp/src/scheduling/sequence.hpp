@@ -38,7 +38,10 @@ struct Sequence {
     size_t num_drafted = 0;
     size_t num_cached = 0;  ///< computed, in the cache or evicted from it
     std::vector<BlockId> blocks;
-    size_t num_evicted = 0;            ///< of num_cached, those dropped again
+    size_t num_evicted = 0;  ///< of num_cached, those dropped again
+    /// Of layers that keep states: after num_cached tokens, if there are any, and what the step
+    /// that is being computed writes, which is the same one if nobody else has it.
+    StateId state = no_state, next_state = no_state;
     Stage stage = Stage::OUTSIDE;      ///< moved by Scheduler::move() alone
     bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
     /// Set by its request while it is idle: it gets a token in time, and nobody need make room for

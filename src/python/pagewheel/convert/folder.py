@@ -34,7 +34,7 @@ from .weights.compression import Compression
 
 
 def describe_rotary(arch: Architecture) -> dict[str, Any]:
-    """`kinds` are the model's rotary embeddings, `layers` each layer's kind or -1 for none.
+    """`kinds` are the model's rotary embeddings, `layers` each attention's kind or -1 for none.
 
     The first kind's entries stand beside them too: a model with one kind is described by these.
     """
@@ -49,7 +49,7 @@ def describe_rotary(arch: Architecture) -> dict[str, Any]:
         }
         for each in arch.rotary
     ]
-    rotary = (each.attention.rotary for each in arch.layers)
+    rotary = (each.rotary for each in arch.attentions.values())
     layers = [-1 if each is None else each for each in rotary]
     first = kinds[0] if kinds else {"pairing": "half"}
     described = {**first, "kinds": kinds, "layers": layers}
@@ -186,7 +186,7 @@ def _description(sources: Sources) -> dict[str, Any]:
         "source": sources.source,
         "context_length": arch.context_length,
         "rotary": describe_rotary(arch),
-        "sliding_windows": list(arch.windows),  # each layer's; 0 for none
+        "sliding_windows": list(arch.windows),
         "attention_soft_cap": arch.attention_soft_cap,
         "chat_format": None if chat_format is None else chat_format.to_json(),
     }

@@ -11,12 +11,28 @@ from typing import Any
 
 from ...errors import ConversionError
 from ..decoder.architecture import Architecture
-from . import deepseek, gemma, gemma3n, gemma4, gpt_oss, llama, mixtures, phi3, phimoe, qwen, yoco
+from . import (
+    deepseek,
+    gemma,
+    gemma3n,
+    gemma4,
+    gpt_oss,
+    lfm2,
+    llama,
+    mixtures,
+    phi3,
+    phimoe,
+    qwen,
+    yoco,
+)
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
 from .gguf_config import GGUFConfig
 from .reader import ModelConfig, Reader
 
-_MODULES = (llama, qwen, gpt_oss, deepseek, mixtures, phi3, phimoe, gemma, gemma3n, gemma4, yoco)
+_MODULES = (
+    *(llama, qwen, gpt_oss, deepseek, mixtures, phi3, phimoe),
+    *(gemma, gemma3n, gemma4, yoco, lfm2),
+)
 _FAMILIES: tuple[Family, ...] = tuple(each.FAMILY for each in _MODULES)
 MODEL_TYPES: Mapping[str, ModelType] = {
     each.name: each for family in _FAMILIES for each in family.model_types

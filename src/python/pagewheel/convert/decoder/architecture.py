@@ -23,6 +23,7 @@ _MAX_WIDTH = 1 << 22
 _MAX_RANK = 1 << 16
 _MAX_EXPERTS = 1 << 16
 _MAX_STREAMS = 64
+_MAX_CONVOLUTION = 64
 
 
 def _check_positive(described: object, *names: str) -> None:
@@ -147,6 +148,21 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class ShortConvolution:
+    """LFM2's mixer of tokens in place of attention: out_proj(c * conv(b * x)).
+
+    b, c and x are the thirds of in_proj. conv is causal and depthwise over the last `length`
+    tokens. Weights: conv.in_proj, conv.conv [hidden, 1, length] and conv.out_proj.
+    """
+
+    length: int
+    bias: bool = False  # of all three
+
+    def __post_init__(self) -> None:
+        _check_range("the length of short convolutions", self.length, 2, _MAX_CONVOLUTION)
+
+
+@dataclass(frozen=True)
 class Mlp:
     """down(activation(gate(x)) * up(x)); weights gate_proj, up_proj and down_proj."""
 
@@ -212,15 +228,21 @@ class Experts:
 
 @dataclass(frozen=True)
 class Layer:
-    attention: Attention
+    mixer: Attention | ShortConvolution  # of tokens
     mlp: Mlp | Experts
     # Experts beside a plain MLP, which read what it reads before its norm. Weights: moe, with
     # moe.router_scale [hidden] and moe.expert_scales [count], and three norms of their own.
     beside: Experts | None = None
     scaled: bool = False  # the layer's output is multiplied by a number, "layer_scalar"
 
+    @property
+    def attention(self) -> Attention:
+        """The mixer of a layer that attends."""
+        assert isinstance(self.mixer, Attention)
+        return self.mixer
+
     def with_attention(self, **changes: Any) -> Layer:
-        return replace(self, attention=replace(self.attention, **changes))
+        return replace(self, mixer=replace(self.attention, **changes))
 
 
 @dataclass(frozen=True)
@@ -282,12 +304,14 @@ class Architecture:
             raise ConversionError("layers must be positive, got 0")
         if self.altup is not None and self.per_layer_inputs is None:
             raise ConversionError("a model with alternating updates needs per-layer inputs")
-        for index, layer in enumerate(self.layers):
-            self._check_layer(index, layer.attention)
-            if layer.attention.soft_cap != self.attention_soft_cap:
+        if not self.attentions:
+            raise ConversionError("models without attention are not supported")
+        for index, attention in self.attentions.items():
+            self._check_layer(index, attention)
+            if attention.soft_cap != self.attention_soft_cap:
                 raise ConversionError(
-                    f"layer {index} caps attention logits at {layer.attention.soft_cap:g}, "
-                    f"layer 0 at {self.attention_soft_cap:g}"
+                    f"layer {index} caps attention logits at {attention.soft_cap:g}, "
+                    f"the first at {self.attention_soft_cap:g}"
                 )
 
     def _check_layer(self, index: int, attention: Attention) -> None:
@@ -322,13 +346,20 @@ class Architecture:
         return replace(self, layers=layers, **others)
 
     @property
+    def attentions(self) -> dict[int, Attention]:
+        """The attention of the layers that have one, by the layer's number."""
+        mixers = ((index, layer.mixer) for index, layer in enumerate(self.layers))
+        return {index: mixer for index, mixer in mixers if isinstance(mixer, Attention)}
+
+    @property
     def attention_soft_cap(self) -> float:
         """Every layer's cap; 0 for none. It is not in the graph: OpenVINO's attention has none."""
-        return self.layers[0].attention.soft_cap
+        return next(iter(self.attentions.values())).soft_cap
 
     @property
     def windows(self) -> tuple[int, ...]:
-        return tuple(layer.attention.window for layer in self.layers)
+        """The sliding windows of the layers that attend; 0 for none."""
+        return tuple(attention.window for attention in self.attentions.values())
 
 
 Shapes = dict[str, tuple[int, ...]]
@@ -345,7 +376,10 @@ def weight_shapes(arch: Architecture) -> Shapes:
         own: Shapes = {}
         for norm in filter(None, arch.norms.value):
             own |= _norm(arch, norm)
-        own |= _under("self_attn", _attention_shapes(layer.attention, hidden))
+        if isinstance(layer.mixer, Attention):
+            own |= _under("self_attn", _attention_shapes(layer.mixer, hidden))
+        else:
+            own |= _under("conv", _convolution_shapes(layer.mixer, hidden))
         own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
         if layer.beside is not None:
             own |= {norm: (hidden,) for norm in NORMS_BESIDE}
@@ -424,6 +458,15 @@ def _attention_shapes(attention: Attention, hidden: int) -> Shapes:
     if attention.sinks:
         shapes["sinks"] = (attention.heads,)
     return shapes
+
+
+def _convolution_shapes(convolution: ShortConvolution, hidden: int) -> Shapes:
+    return {
+        **_linear("in_proj", 3 * hidden, hidden, convolution.bias),
+        "conv": (hidden, 1, convolution.length),
+        **({"conv.bias": (hidden,)} if convolution.bias else {}),
+        **_linear("out_proj", hidden, hidden, convolution.bias),
+    }
 
 
 def _latent_shapes(attention: Attention, latent: LatentKeys, hidden: int) -> Shapes:

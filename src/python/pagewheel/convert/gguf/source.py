@@ -215,8 +215,8 @@ class GGUFSource:
                 )
         # Without a weight, a model would run and be wrong.
         known = {place.tensor for place in self._places.values()} | _ROTARY_TENSORS
-        for index, layer in enumerate(self.architecture.layers):
-            if layer.attention.cache_of is not None:  # its own keys and values are never read
+        for index, attention in self.architecture.attentions.items():
+            if attention.cache_of is not None:  # its own keys and values are never read
                 known |= {f"blk.{index}.{each}.weight" for each in _KEYS_AND_VALUES}
         left_out = tuple(
             f"blk.{block}."

@@ -1,7 +1,7 @@
 """The decoder as an ov::Model, in the stateful form optimum-intel exports.
 
 Inputs: see `attention.Inputs`. Output: logits f32 [batch, tokens, vocab]. Each
-layer's keys and values are state. The patterns are those that SDPAToPagedAttention
+layer's keys and values, or the tail of its convolution, are state. The patterns are those that SDPAToPagedAttention
 and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul and Gather) recognise.
 """
 
@@ -11,9 +11,10 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 
-from ..decoder.architecture import NORMS_BESIDE, AltUp, Architecture, Experts
+from ..decoder.architecture import NORMS_BESIDE, AltUp, Architecture, Attention, Experts
 from ..weights.weight import emit
 from .attention import AttentionBuilder, Inputs
+from .convolution import ConvolutionBuilder
 from .mlp import RoutedExperts, build_mlp
 from .nodes import Weighted, WeightReader, activated, f32, i32, i64, named, scaled, soft_capped
 
@@ -154,6 +155,7 @@ class DecoderBuilder:
         self.weighted = Weighted(arch, weight)
         self.inputs = Inputs()
         self.attention = AttentionBuilder(self.weighted, self.inputs)
+        self.convolution = ConvolutionBuilder(self.weighted, self.inputs)
 
     def build(self) -> ov.Model:
         embeddings = self.weighted.constant("embed_tokens")
@@ -166,7 +168,8 @@ class DecoderBuilder:
         logits = soft_capped(scaled(logits, self.arch.logits_scale), self.arch.logits_soft_cap)
         result = named(ops.result(logits), "logits")
         result.output(0).tensor.set_names({"logits"})
-        return ov.Model([result], self.attention.assigns, self.inputs.all, self.arch.model_type)
+        assigns = self.attention.assigns + self.convolution.assigns
+        return ov.Model([result], assigns, self.inputs.all, self.arch.model_type)
 
     def layers(self, hidden: ov.Node) -> ov.Node:
         extra = None
@@ -194,7 +197,10 @@ class DecoderBuilder:
         return self._added(hidden, self.mlp(hidden, layer), f"model.layers.{layer}.residual")
 
     def attended(self, normed: ov.Node, layer: int) -> ov.Node:
-        return self.normed(self.attention.build(normed, layer), layer, self.arch.norms.value[1])
+        """What the layer's mixer of tokens gives."""
+        attends = isinstance(self.arch.layers[layer].mixer, Attention)
+        mixer = self.attention if attends else self.convolution
+        return self.normed(mixer.build(normed, layer), layer, self.arch.norms.value[1])
 
     def mlp(self, hidden: ov.Node, layer: int) -> ov.Node:
         _, _, before, after = self.arch.norms.value

@@ -174,8 +174,8 @@ class HuggingFaceSource:
                 used |= self._check_part(part, shape if len(parts) == 1 else shape[1:])
         if self.architecture.tied_embeddings:
             used.add("lm_head.weight")  # a copy of the embeddings
-        for index, layer in enumerate(self.architecture.layers):
-            if layer.attention.cache_of is not None:  # its own keys and values are never read
+        for index, attention in self.architecture.attentions.items():
+            if attention.cache_of is not None:  # its own keys and values are never read
                 prefix = f"{self._prefix}layers.{index}.self_attn"
                 used |= {f"{prefix}.{each}.weight" for each in _KEYS_AND_VALUES}
         # Leaving a weight out would give a model that runs and is wrong.

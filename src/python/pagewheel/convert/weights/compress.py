@@ -44,7 +44,7 @@ def compressing(
         dense = weight(name)
         if isinstance(dense, QuantizedWeight):
             return dense
-        if dense.values.ndim < 2 or name.endswith((".mlp.gate", ".bias")):
+        if dense.values.ndim < 2 or name.endswith((".mlp.gate", ".bias", ".conv.conv")):
             return dense
         try:
             result = _compressed(dense, name, compression)

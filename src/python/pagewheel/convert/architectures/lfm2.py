@@ -1,0 +1,133 @@
+"""LFM2, with experts too: short convolutions in most layers, attention in the others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from ..decoder.architecture import (
+    Architecture,
+    Experts,
+    Mlp,
+    QueryKeyNorm,
+    Routing,
+    ShortConvolution,
+)
+from .entry import Family, ModelType, Part, Recipe, each_expert, tensor_name
+from .reader import Reader
+
+
+def _mlp(reader: Reader) -> Mlp:
+    config = reader.config
+    size = config.positive("intermediate_size", config.positive("block_ff_dim", 12288))
+    if config.boolean("block_auto_adjust_ff_dim", True):
+        size = int(config.number("block_ffn_dim_multiplier", 1.0) * int(2 * size / 3))
+        multiple = config.positive("block_multiple_of", 256)
+        size = (size + multiple - 1) // multiple * multiple
+    return Mlp(size)
+
+
+def _attends(reader: Reader) -> list[bool]:
+    """Of each layer, whether it attends. Older configs list the layers that do."""
+    config = reader.config
+    types = config.list_of("layer_types", str, config.layers)
+    if types is None:
+        listed = config.values.get("full_attn_idxs") or range(config.layers)
+        return [layer in listed for layer in range(config.layers)]
+    for each in types:
+        if each not in ("full_attention", "conv"):
+            raise config.fail(
+                f"the layer type {each!r} is not supported; supported: full_attention, conv"
+            )
+    return [each == "full_attention" for each in types]
+
+
+def _architecture(reader: Reader, mlp: Mlp | Experts) -> Architecture:
+    config = reader.config
+    arch = reader.architecture(
+        reader.attention(query_key_norm=QueryKeyNorm.HEAD),
+        mlp,
+        [0] * config.layers,
+        norm_eps=config.not_negative("norm_eps"),
+        tied_embeddings=config.boolean("tie_embedding", config.boolean("tie_word_embeddings")),
+    )
+    convolution = ShortConvolution(
+        config.positive("conv_L_cache", 3), config.boolean("conv_bias", False)
+    )
+    attends = _attends(reader)
+    return arch.with_layers(
+        lambda index, layer: layer if attends[index] else replace(layer, mixer=convolution)
+    )
+
+
+def _lfm2(reader: Reader) -> Architecture:
+    return _architecture(reader, _mlp(reader))
+
+
+def _lfm2_moe(reader: Reader) -> Architecture:
+    config = reader.config
+    experts = reader.experts(
+        "num_experts",
+        Routing.SIGMOID,
+        reader.small_mlp(),
+        correction=config.boolean("use_expert_bias", True),
+        normalise=config.boolean("norm_topk_prob", True),
+        weights_scale=config.number("routed_scaling_factor", 1.0),
+    )
+    num_dense = config.integer("num_dense_layers", 2)
+    return reader.with_dense_layers(_architecture(reader, experts), lambda index: index < num_dense)
+
+
+_NAMES = {
+    "input_layernorm": "operator_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_norm": "self_attn.q_layernorm",
+    "self_attn.k_norm": "self_attn.k_layernorm",
+    "self_attn.o_proj": "self_attn.out_proj",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+    "mlp.gate": "feed_forward.gate",
+    "mlp.experts.gate_proj": "feed_forward.experts.w1",
+    "mlp.experts.up_proj": "feed_forward.experts.w3",
+    "mlp.experts.down_proj": "feed_forward.experts.w2",
+}
+
+
+def _recipe(arch: Architecture, name: str) -> Recipe | None:
+    if name == "norm":
+        return (Part("embedding_norm.weight"),)
+    layer = re.fullmatch(r"(layers\.\d+\.)(.*)", name)
+    if layer is None:
+        return None
+    if layer[2] == "mlp.gate.e_score_correction_bias":
+        return (Part(f"{layer[1]}feed_forward.expert_bias"),)
+    if layer[2] not in _NAMES:
+        return None
+    moved = layer[1] + _NAMES[layer[2]]
+    return each_expert(arch, moved) or (Part(tensor_name(moved)),)
+
+
+_DEFAULTS: dict[str, Any] = {
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 128_000,
+    "rope_theta": 1e6,
+    "norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+}
+
+_MOE = {
+    **_DEFAULTS,
+    "intermediate_size": 7168,
+    "moe_intermediate_size": 1792,
+    "num_experts": 32,
+    "num_experts_per_tok": 4,
+}
+
+FAMILY = Family(
+    (
+        ModelType("lfm2", _lfm2, _DEFAULTS, _recipe),
+        ModelType("lfm2_moe", _lfm2_moe, _MOE, _recipe),
+    )
+)

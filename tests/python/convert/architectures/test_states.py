@@ -1,0 +1,180 @@
+"""Layers that keep a state for each sequence: the tokens of transformers, whatever shares steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import batching_pipeline, drain, greedy
+from convert import tiny_models
+
+import pagewheel
+from pagewheel.convert import convert
+
+TEXT = tiny_models.random_ids(300)
+
+
+@pytest.fixture(scope="module", params=["lfm2", "lfm2-bias", "lfm2_moe"])
+def model(request: pytest.FixtureRequest) -> Any:
+    return tiny_models.make(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tiny_models.save(model, tmp_path_factory.mktemp("source"))
+    return convert(source, tmp_path_factory.mktemp("converted") / "model", progress=False)
+
+
+@pytest.fixture(scope="module")
+def log_probs(model: Any) -> Callable[[list[int], list[int]], Any]:
+    """Of transformers: those of each token after a prompt, f64 [tokens, vocabulary]."""
+
+    def of(prompt: list[int], tokens: list[int]) -> Any:
+        logits = tiny_models.logits(model, prompt + tokens)[len(prompt) - 1 : -1]
+        return torch.log_softmax(torch.from_numpy(logits).double(), 1).numpy()
+
+    return of
+
+
+def check_greedy(log_probs: Any, prompt: list[int], tokens: list[int]) -> None:
+    """Where each token is the best after those before, both went one way."""
+    assert tokens == log_probs(prompt, tokens).argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 33, 256])
+def test_chunks_of_any_size_give_the_tokens_of_transformers(
+    folder: Path, log_probs: Any, chunk: int
+) -> None:
+    pipeline = batching_pipeline(folder, max_num_batched_tokens=chunk, num_kv_blocks=40)
+    handle = pipeline.add_request(0, TEXT, greedy(64))
+    drain(pipeline)
+    generated = list(handle.read_all()[0].generated_ids)
+    assert len(generated) == 64
+    check_greedy(log_probs, TEXT, generated)
+
+
+def prompts(count: int, most: int) -> list[list[int]]:
+    rng = np.random.default_rng(5)
+    return [
+        rng.integers(3, tiny_models.VOCABULARY, size).tolist()
+        for size in rng.integers(1, most, count)
+    ]
+
+
+def check_mixed(pipeline: Any, log_probs: Any, requests: list[list[int]], tokens: int) -> None:
+    """Requests that come while others run, some of which are cancelled."""
+    handles = {}
+    for number, prompt in enumerate(requests):
+        handles[number] = pipeline.add_request(number, prompt, greedy(tokens))
+        pipeline.step()
+        if number % 5 == 4:
+            handles.pop(number).cancel()
+    drain(pipeline)
+    for number, handle in handles.items():
+        generated = list(handle.read_all()[0].generated_ids)
+        assert len(generated) == tokens
+        check_greedy(log_probs, requests[number], generated)
+
+
+def test_mixed_batches_give_the_tokens_of_transformers(folder: Path, log_probs: Any) -> None:
+    pipeline = batching_pipeline(folder, max_num_batched_tokens=50, num_kv_blocks=400)
+    check_mixed(pipeline, log_probs, prompts(15, 120), 30)
+    assert pipeline.get_metrics().preemptions == 0
+
+
+def test_preempted_sequences_give_the_tokens_of_transformers(folder: Path, log_probs: Any) -> None:
+    pipeline = batching_pipeline(folder, max_num_batched_tokens=50, num_kv_blocks=14)
+    check_mixed(pipeline, log_probs, prompts(15, 60), 40)
+    metrics = pipeline.get_metrics()
+    assert metrics.preemptions > 0
+    assert metrics.cache_usage == 0
+
+
+def test_samples_of_one_prompt_go_on_from_its_state(folder: Path, log_probs: Any) -> None:
+    pipeline = batching_pipeline(folder, max_num_batched_tokens=50, num_kv_blocks=100)
+    config = pagewheel.GenerationConfig(
+        max_new_tokens=20, ignore_eos=True, do_sample=True, num_return_sequences=4, logprobs=1
+    )
+    handle = pipeline.add_request(0, TEXT[:70], config)
+    drain(pipeline)
+    outputs = handle.read_all()
+    assert len({tuple(output.generated_ids) for output in outputs}) == 4
+    for output in outputs:
+        ids = list(output.generated_ids)
+        best = [each[0].log_prob for each in output.top_log_probs]
+        np.testing.assert_allclose(best, log_probs(TEXT[:70], ids).max(1), atol=2e-4)
+
+
+def test_beams_go_on_from_their_own_states(folder: Path, log_probs: Any) -> None:
+    pipeline = batching_pipeline(folder, max_num_batched_tokens=50, num_kv_blocks=100)
+    config = pagewheel.GenerationConfig(
+        max_new_tokens=20, ignore_eos=True, num_beams=4, num_return_sequences=4, length_penalty=0.0
+    )
+    result = pipeline.generate([TEXT[:70]], [config])[0]
+    assert len(result.m_generation_ids) == 4
+    for ids, score in zip(result.m_generation_ids, result.m_scores, strict=True):
+        expected = log_probs(TEXT[:70], list(ids))[np.arange(20), list(ids)].sum()
+        assert score == pytest.approx(expected, abs=2e-3)
+
+
+def test_eviction_leaves_states_alone(folder: Path, log_probs: Any) -> None:
+    """Where nothing is evicted yet, the tokens are those of transformers; then it goes on."""
+    eviction = pagewheel.CacheEvictionConfig(32, 64, 128, apply_rotation=True)
+    pipeline = batching_pipeline(
+        folder,
+        max_num_batched_tokens=50,
+        num_kv_blocks=20,
+        use_cache_eviction=True,
+        cache_eviction_config=eviction,
+    )
+    handle = pipeline.add_request(0, TEXT[:90], greedy(150))
+    drain(pipeline)
+    generated = list(handle.read_all()[0].generated_ids)
+    assert len(generated) == 150
+    check_greedy(log_probs, TEXT[:90], generated[:38])
+
+
+def test_quantised_weights_give_nearly_the_same_distribution(
+    folder: Path, tmp_path: Path, model: Any, log_probs: Any
+) -> None:
+    """With pagewheel's linear layers beside the convolutions."""
+    source = tiny_models.save(model, tmp_path / "source")
+    quantised = convert(source, tmp_path / "model", progress=False, weight_format="int8")
+    pipeline = batching_pipeline(quantised, {}, max_num_batched_tokens=33, num_kv_blocks=40)
+    handle = pipeline.add_request(0, TEXT, greedy(1, logprobs=1, echo=True))
+    drain(pipeline)
+    got = handle.read_all()[0].prompt_log_probs
+    expected = log_probs(TEXT[:1], TEXT[1:])[np.arange(len(TEXT) - 1), TEXT[1:]]
+    assert np.abs(np.array(got) - expected).mean() < 0.1
+
+
+def test_openvinos_attention_is_refused_by_name(folder: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"attention_backend is 'openvino', but .*PagedCausalConv1D.*auto, native"
+    ):
+        pagewheel.LLMPipeline(folder, "CPU", attention_backend="openvino")
+
+
+def test_prefixes_are_not_shared_and_the_log_says_so(
+    folder: Path, log_probs: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = batching_pipeline(folder, enable_prefix_caching=True, num_kv_blocks=100)
+    assert "prefixes are not shared yet" in capfd.readouterr().err
+    for length in (100, 100, 90):
+        handle = pipeline.add_request(0, TEXT[:length], greedy(10))
+        drain(pipeline)
+        check_greedy(log_probs, TEXT[:length], list(handle.read_all()[0].generated_ids))
+    assert pipeline.get_metrics().prefix_cache_hit_tokens == 0
+    prefixes = pipeline.get_prefix_cache()
+    assert prefixes.num_tokens() == 0
+    for refused in (
+        lambda: prefixes.pin(TEXT[:40]),
+        lambda: prefixes.save(tmp_path / "prefixes"),
+        lambda: prefixes.load(tmp_path / "prefixes"),
+    ):
+        with pytest.raises(ValueError, match="layers of the model keep states"):
+            refused()
