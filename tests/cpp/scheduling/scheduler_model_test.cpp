@@ -453,7 +453,7 @@ private:
 TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0, advanced = 0, late = 0,
            pinned = 0, states = 0;
-    for (unsigned seed = 0; seed < 200 && !HasFailure(); ++seed) {
+    for (unsigned seed = 0; seed < 260 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         Machine machine(seed);
         machine.run(5000);

@@ -1,8 +1,9 @@
 """The decoder as an ov::Model, in the stateful form optimum-intel exports.
 
 Inputs: see `attention.Inputs`. Output: logits f32 [batch, tokens, vocab]. Each
-layer's keys and values, or the tail of its convolution, are state. The patterns are those that SDPAToPagedAttention
-and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul and Gather) recognise.
+layer's keys and values, or the tail of its convolution, are state. The patterns are those that
+SDPAToPagedAttention and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul and Gather)
+recognise.
 """
 
 from __future__ import annotations
