@@ -171,6 +171,10 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
                               "moe_intermediate_size": 36, "routed_scaling_factor": 1.5}),
 }  # fmt: skip
 
+# Model types whose layers keep states: OpenVINO's attention has no tables for them, and GGUF files
+# of them are not read.
+WITH_STATES = ("lfm2", "lfm2_moe")
+
 
 def make(name: str) -> PreTrainedModel:
     """The model, f32, with weights large enough that every part of it shows in the logits."""
@@ -227,7 +231,7 @@ def without_attention_caps(model: PreTrainedModel) -> Iterator[bool]:
     capped = [
         layer.self_attn
         for layer in model.model.layers
-        if getattr(layer.self_attn, "attn_logit_softcapping", None)
+        if getattr(getattr(layer, "self_attn", None), "attn_logit_softcapping", None)
     ]
     for attention in capped:
         attention.attn_logit_softcapping = None

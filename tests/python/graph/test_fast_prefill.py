@@ -54,6 +54,7 @@ class Model:
 
     folder: Path
     logits: Callable[[list[int], str], Any]
+    keeps_states: bool = False
 
 
 def make_model(name: str, folder: Path) -> Model:
@@ -73,7 +74,8 @@ def make_model(name: str, folder: Path) -> Model:
                 stack.enter_context(tiny_models.without_attention_caps(model))
             return tiny_models.logits(model, ids)
 
-    return Model(convert(source, folder / "model", progress=False), logits)
+    keeps_states = bool(kind) and model.config.model_type in tiny_models.WITH_STATES
+    return Model(convert(source, folder / "model", progress=False), logits, keeps_states)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -82,7 +84,9 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> str:
+def backend(request: pytest.FixtureRequest, model: Model) -> str:
+    if request.param == "openvino" and model.keeps_states:
+        pytest.skip("refused by name: test_states.py")
     return str(request.param)
 
 
@@ -148,7 +152,7 @@ def test_small_prefill_chunks_beside_decodes(pair: Pair, chunk: int) -> None:
     same_outputs(pair, run)
 
 
-def test_a_prefix_that_leaves_one_token(pair: Pair) -> None:
+def test_a_prefix_that_leaves_one_token(pair: Pair, model: Model) -> None:
     prompt = ids(70, seed=5)
     hits = []
 
@@ -161,7 +165,8 @@ def test_a_prefix_that_leaves_one_token(pair: Pair) -> None:
         return handles
 
     cold, warm = same_outputs(pair, run)
-    assert hits == [69, 69]
+    # The state before a prompt's last token is not kept.
+    assert hits == ([0, 0] if model.keeps_states else [69, 69])
     assert warm.generated_ids == cold.generated_ids
 
 

@@ -18,8 +18,6 @@ from pagewheel.convert import convert
 
 TEXT = tiny_models.random_ids(300)
 NAMES = [name for name in tiny_models.ARCHITECTURES if not name.endswith("-even")]
-# Their layers keep states, which OpenVINO's attention has no tables for.
-NATIVE_ONLY = ("lfm2", "lfm2_moe")
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -64,7 +62,7 @@ def test_native_attention_gives_the_tokens_of_transformers(
 def test_openvinos_attention_gives_the_tokens_of_transformers(
     folder: Path, model: Any, expected_of_openvino: Any
 ) -> None:
-    if model.config.model_type in NATIVE_ONLY:
+    if model.config.model_type in tiny_models.WITH_STATES:
         pytest.skip("refused by name: test_states.py")
     with tiny_models.without_attention_caps(model):
         check_tokens(
