@@ -53,7 +53,7 @@ def describe_rotary(arch: Architecture) -> dict[str, Any]:
     layers = [-1 if each is None else each for each in rotary]
     first = kinds[0] if kinds else {"pairing": "half"}
     described = {**first, "kinds": kinds, "layers": layers}
-    norms = {each.attention.query_key_norm for each in arch.layers}
+    norms = {each.query_key_norm for each in arch.attentions.values()}
     if QueryKeyNorm.ROTATED_HEAD in norms:
         described["unsupported"] = "keys are normed after their rotation, and cannot be rotated on"
     return described
