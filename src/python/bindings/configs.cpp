@@ -78,7 +78,8 @@ more, at whatever length is best for it.)");
 #define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) \
     config.def_readwrite(#name, &C::name, help);
 #include "pagewheel/generation_parameters.def"
-    methods<&C::is_greedy_decoding, &C::is_multinomial, &C::is_beam_search>(config);
+    methods<&C::is_greedy_decoding, &C::is_multinomial, &C::is_beam_search,
+            &C::is_assisting_generation, &C::is_prompt_lookup>(config);
     config
         .def_readwrite("parsers", &C::parsers,
                        "What DecodedResults.parsed is made with: each is applied to every text, in "
@@ -112,10 +113,12 @@ aging_steps: a request that waits gains one priority level per so many steps.
 statistics_interval: one line of statistics to stderr or set_log_callback()'s per so many steps; 0: none.
 enable_prefix_caching: keep the blocks of requests that ended, as long as nothing else needs them, for
   later ones that begin with the same tokens; requests that arrive together share their beginning.
+speculation: "auto" drafts tokens and checks several in one step, where that is faster by what was measured; "off": for
+  requests with num_assistant_tokens alone.
 use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)");
     read_write<&C::max_num_batched_tokens, &C::num_kv_blocks, &C::cache_size,
                &C::dynamic_split_fuse, &C::max_num_seqs, &C::memory_fraction, &C::max_queue,
-               &C::aging_steps, &C::statistics_interval, &C::enable_prefix_caching,
+               &C::aging_steps, &C::statistics_interval, &C::enable_prefix_caching, &C::speculation,
                &C::use_cache_eviction, &C::cache_eviction_config>(config);
     config.def(py::init<>())
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.");

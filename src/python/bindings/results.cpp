@@ -109,6 +109,10 @@ void bind_perf_metrics(py::module_& module) {
         .def_readonly("raw_metrics", &P::raw_metrics)
         .def("get_num_prefix_cache_hit_tokens", &P::get_num_prefix_cache_hit_tokens,
              "Of the input tokens, those that were found in the prefix cache.")
+        .def("get_num_drafted_tokens", &P::get_num_drafted_tokens,
+             "Tokens that were guessed, and checked by the model.")
+        .def("get_num_accepted_tokens", &P::get_num_accepted_tokens,
+             "Of them, those that were right: each saved a step.")
         .def("get_ttft", &P::get_ttft, "Time to first token.")
         .def("get_tpot", &P::get_tpot, "Time per output token after the first.")
         .def("get_ipot", &P::get_ipot, "Inference time per step that gave tokens.")
@@ -131,8 +135,9 @@ void bind_statistics(py::module_& module) {
     using T = StepStatistics;
     py::class_<T> step(module, "StepStatistics",
                        "Of one step, or summed over many; times in microseconds.");
-    read_only<&T::num_sequences, &T::num_tokens, &T::num_generated_tokens, &T::schedule_time,
-              &T::fill_time, &T::infer_time, &T::sampling_time, &T::text_time>(step);
+    read_only<&T::num_sequences, &T::num_tokens, &T::num_generated_tokens, &T::num_drafted_tokens,
+              &T::num_accepted_tokens, &T::schedule_time, &T::fill_time, &T::infer_time,
+              &T::sampling_time, &T::text_time>(step);
 
     using P = PipelineStatistics;
     py::class_<P> pipeline(module, "PipelineStatistics",

@@ -10,13 +10,14 @@ import copy
 import enum
 import functools
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from pagewheel.errors import InvalidArgumentError
 
-SPECULATION = "speculative decoding"
+SPECULATION = "draft models"
+TREES = "trees of drafts"
 LORA = "LoRA"
 SPARSITY = "sparse attention"
 LINEAR = "linear attention"
@@ -131,11 +132,8 @@ class Parameter:
 
 OF_GENERATION: Mapping[str, Parameter] = {
     "adapters": Parameter(LORA, CLASSES["AdapterConfig"] | None),
-    "num_assistant_tokens": Parameter(SPECULATION, int | None),
-    "assistant_confidence_threshold": Parameter(SPECULATION, float, 0.0),
-    "max_ngram_size": Parameter(SPECULATION, int, 0),
-    "branching_factor": Parameter(SPECULATION, int, 1),
-    "tree_depth": Parameter(SPECULATION, int, 0),
+    "branching_factor": Parameter(TREES, int, 1),
+    "tree_depth": Parameter(TREES, int, 0),
 }
 OF_SCHEDULER: Mapping[str, Parameter] = {
     "use_sparse_attention": Parameter(SPARSITY, bool, False),
@@ -170,23 +168,15 @@ def kept(name: str, parameter: Parameter, *, unused: bool = False) -> property:
 
 
 class Speculation:
-    """What a GenerationConfig says of speculative decoding."""
+    """What openvino_genai's GenerationConfig says of speculative decoding, and pagewheel's not."""
 
     __slots__ = ()
     num_assistant_tokens: int | None
-    assistant_confidence_threshold: float
-    max_ngram_size: int
     branching_factor: int
     tree_depth: int
     do_sample: bool
-    num_beams: int
     num_return_sequences: int
-
-    def is_assisting_generation(self) -> bool:
-        return self.assistant_confidence_threshold > 0 or bool(self.num_assistant_tokens)
-
-    def is_prompt_lookup(self) -> bool:
-        return self.max_ngram_size > 0 and bool(self.num_assistant_tokens)
+    is_assisting_generation: Callable[[], bool]
 
     def is_tree_search(self) -> bool:
         return self.tree_depth > 0
@@ -195,11 +185,6 @@ class Speculation:
         """Raises InvalidArgumentError for parameters that contradict each other."""
         drafts = self.num_assistant_tokens
         wrong = {
-            "num_assistant_tokens and assistant_confidence_threshold are both set; allowed: one of "
-            "them": drafts and self.assistant_confidence_threshold > 0,
-            f"max_ngram_size is {self.max_ngram_size} without num_assistant_tokens; allowed: 0": (
-                self.max_ngram_size > 0 and not drafts
-            ),
             f"tree_depth is {self.tree_depth}, num_assistant_tokens {drafts}; allowed: at least as "
             "many": self.is_tree_search() and (drafts is None or drafts < self.tree_depth),
             f"branching_factor is {self.branching_factor} with tree_depth; allowed: 1 or more": (
@@ -208,9 +193,8 @@ class Speculation:
             "tree_depth is set with do_sample; allowed: one of them": (
                 self.is_tree_search() and self.do_sample
             ),
-            "num_beams or num_return_sequences is above 1 with speculative decoding; allowed: 1": (
-                self.is_assisting_generation()
-                and (self.num_beams > 1 or self.num_return_sequences > 1)
+            "num_return_sequences is above 1 with speculative decoding; allowed: 1": (
+                self.num_return_sequences > 1 and self.is_assisting_generation()
             ),
         }
         for message, is_wrong in wrong.items():

@@ -47,6 +47,9 @@ _TYPES = {
 }
 
 
+_num_assistant_tokens: Any = pagewheel.GenerationConfig.__dict__["num_assistant_tokens"]
+
+
 class GenerationConfig(not_yet.Speculation, pagewheel.GenerationConfig):
     """pagewheel.GenerationConfig, but rng_seed is 0, and eos_token_id alone is no end.
 
@@ -62,6 +65,15 @@ class GenerationConfig(not_yet.Speculation, pagewheel.GenerationConfig):
         super().__init__(*args, **self._own(kwargs))
         if self.rng_seed is None:
             self.rng_seed = 0
+
+    @property  # type: ignore[override]
+    def num_assistant_tokens(self) -> int | None:
+        """Drafts for each step; None: none are asked for."""
+        return _num_assistant_tokens.__get__(self) or None
+
+    @num_assistant_tokens.setter  # type: ignore[override]
+    def num_assistant_tokens(self, value: int | None) -> None:
+        _num_assistant_tokens.__set__(self, value or 0)
 
     def update_generation_config(self, **kwargs: Any) -> None:
         """Sets what the keywords name."""

@@ -40,17 +40,21 @@ void speculation(const std::string& folder, const std::string& prompt) {
     CHECK(both.num_assistant_tokens == 5);
 
     ov::genai::LLMPipeline pipe(folder, "CPU", ov::genai::prompt_lookup(false));
-    refused("num_assistant_tokens", [&] { pipe.generate(prompt, config); });
-    refused("num_assistant_tokens", [&] { pipe(prompt, config); });
-    refused("num_assistant_tokens", [&] { pipe.set_generation_config(config); });
+    config.tree_depth = 2;
+    refused("tree_depth", [&] { pipe.generate(prompt, config); });
+    refused("tree_depth", [&] { pipe(prompt, config); });
+    refused("tree_depth", [&] { pipe.set_generation_config(config); });
     refused("tree_depth", [&] { pipe.generate(prompt, ov::genai::tree_depth(2)); });
-    refused("num_assistant_tokens",
-            [&] { pipe.generate(prompt, ov::genai::generation_config(config)); });
+    refused("tree_depth", [&] { pipe.generate(prompt, ov::genai::generation_config(config)); });
+    ov::genai::LLMPipeline lookup(folder, "CPU", ov::genai::prompt_lookup(true));
+    const std::string looked_up =
+        lookup.generate(prompt, ov::genai::num_assistant_tokens(3), ov::genai::max_ngram_size(3),
+                        ov::genai::max_new_tokens(4));
     const auto draft = [&] { ov::genai::draft_model(folder, "CPU"); };
     refused("draft_model", draft);
     const std::string text = pipe.generate(prompt, ov::genai::num_assistant_tokens(0),
                                            ov::genai::adapters(), ov::genai::max_new_tokens(4));
-    CHECK(!text.empty());
+    CHECK(!text.empty() && text == looked_up);
     CHECK(ov::genai::SDPerModelsPerfMetrics().get_num_accepted_tokens() == 0);
 }
 
@@ -78,10 +82,10 @@ void batches(const std::string& folder, const std::string& prompt) {
     ContinuousBatchingPipeline pipe(folder, scheduler, "CPU");
     ov::genai::GenerationConfig config;
     config.max_new_tokens = 2;
-    config.num_assistant_tokens = 3;
-    refused("num_assistant_tokens", [&] { pipe.add_request(0, prompt, config); });
-    refused("num_assistant_tokens", [&] { pipe.generate(std::vector{prompt}, {config}); });
-    refused("num_assistant_tokens", [&] { pipe.set_config(config); });
+    config.tree_depth = 3;
+    refused("tree_depth", [&] { pipe.add_request(0, prompt, config); });
+    refused("tree_depth", [&] { pipe.generate(std::vector{prompt}, {config}); });
+    refused("tree_depth", [&] { pipe.set_config(config); });
     CHECK(!pipe.has_non_finished_requests());
 }
 

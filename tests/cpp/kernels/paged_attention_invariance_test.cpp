@@ -66,6 +66,33 @@ TEST_P(AttentionInvariance, ATokenAloneEqualsItsRowOfAChunkAmongOthers) {
     }
 }
 
+TEST_P(AttentionInvariance, AShortSpanAloneHasTheBitsOfDecodes) {
+    std::mt19937 random(32);
+    for (const size_t window : {0, 700}) {
+        AttentionConfig config = random_config(GetParam(), random);
+        config.layout.kv_heads = 2;
+        config.heads = 6;
+        config.sliding_window = window;
+        for (const auto& span : {std::pair<size_t, size_t>{1500, 8}, {2047, 16}, {30, 3}}) {
+            World w = make_world(config, {{span.first, span.second}}, random);
+            for (const Isa isa : available_isas()) {
+                if (isa == Isa::scalar) continue;
+                for (const int threads : {1, 2, 5})
+                    tbb::task_arena(threads).execute([&] {
+                        paged_attention(w.config, w.view(), isa);
+                        for (size_t t = 0; t < span.second; ++t) {
+                            const std::vector<float> one = alone(w, 0, t, isa);
+                            const auto row = w.output.begin() + long(t * one.size());
+                            ASSERT_TRUE(std::equal(one.begin(), one.end(), row))
+                                << "token " << t << ", " << threads << " threads, "
+                                << describe(w, isa);
+                        }
+                    });
+            }
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, AttentionInvariance, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 

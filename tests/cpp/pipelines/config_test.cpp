@@ -149,7 +149,8 @@ constexpr const char* one_of_each =
     "allowed_token_ids": [3], "suppress_tokens": [3],
     "dynatemp_range": 0.5, "dynatemp_exponent": 2, "top_n_sigma": 1, "typical_p": 0.5,
     "xtc_probability": 0.5, "xtc_threshold": 0.2, "mirostat": 2, "mirostat_tau": 4,
-    "mirostat_eta": 0.2})";
+    "mirostat_eta": 0.2, "num_assistant_tokens": 3, "assistant_confidence_threshold": 0.5,
+    "max_ngram_size": 2, "prediction": "a"})";
 
 bool equal(const GenerationConfig& a, const GenerationConfig& b) {
     bool all = true;

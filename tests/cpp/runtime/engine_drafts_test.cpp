@@ -18,12 +18,13 @@ public:
     ScriptedDrafter(Next next, size_t count, size_t percent_wrong)
         : m_next(std::move(next)), m_count(count), m_percent_wrong(percent_wrong) {}
 
-    void propose(const Tokens& tokens, size_t most, Tokens& drafts) override {
+    void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override {
+        const Tokens& tokens = sequence.tokens;
         Tokens all = tokens;
         for (size_t i = 0; i < std::min(m_count, most); ++i) {
             const bool is_wrong = m_random() % 100 < m_percent_wrong;
             all.push_back(is_wrong ? int64_t(m_random() % ScriptedModel::words) : m_next(all));
-            drafts.push_back(all.back());
+            drafts.push_back({all.back()});
         }
     }
 
@@ -71,12 +72,13 @@ TEST_F(EngineDrafts, DraftsTakeNoTurnFromOtherSequences) {
 
 /// Seeded samples, greedy answers and stop strings of requests that share prefixes in a cache that
 /// is too small for all of them.
-std::vector<GenerationOutput> answers(Engine& engine) {
+std::vector<GenerationOutput> answers(Engine& engine, size_t num_assistant_tokens = 0) {
     std::mt19937 random(3);
     std::vector<GenerationHandle> handles;
     for (size_t i = 0; i < 40; ++i) {
         GenerationConfig config;
         config.max_new_tokens = 1 + random() % 30;
+        config.num_assistant_tokens = num_assistant_tokens;
         config.do_sample = i % 3 == 0;
         config.rng_seed = i;
         config.repetition_penalty = i % 4 == 0 ? 1.3f : 1.0f;
@@ -118,7 +120,7 @@ TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
             drafter = std::make_unique<ScriptedDrafter>(most_likely, num_drafts, percent_wrong);
         make(config);
         model->score = scores;
-        std::vector<GenerationOutput> all = answers(*engine);
+        std::vector<GenerationOutput> all = answers(*engine, num_drafts);
         EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
         return all;
     };

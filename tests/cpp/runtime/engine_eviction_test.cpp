@@ -107,14 +107,15 @@ class Repeater final : public Drafter {
 public:
     explicit Repeater(std::vector<Tokens> said) : m_said(std::move(said)) {}
 
-    void propose(const Tokens& tokens, size_t most, Tokens& drafts) override {
+    void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override {
+        const Tokens& tokens = sequence.tokens;
         for (const Tokens& all : m_said) {
             if (all.size() <= tokens.size() ||
                 !std::equal(tokens.begin(), tokens.end(), all.begin()))
                 continue;
             for (size_t i = tokens.size();
                  i < all.size() && drafts.size() < std::min<size_t>(most, 5); ++i)
-                drafts.push_back(m_random() % 10 == 0 ? 0 : all[i]);
+                drafts.push_back({m_random() % 10 == 0 ? 0 : all[i]});
             return;
         }
     }
@@ -139,6 +140,7 @@ Answers run(const std::string& policy, bool in_chunks, std::unique_ptr<Drafter> 
     config.cache_eviction_config.evict_during_prefill = in_chunks;
     auto model = std::make_unique<EvictingModel>();
     EvictingModel& scripted = *model;
+    const bool drafter_is_given = drafter != nullptr;
     EngineParts parts;
     parts.model = std::move(model);
     parts.drafter = std::move(drafter);
@@ -150,6 +152,7 @@ Answers run(const std::string& policy, bool in_chunks, std::unique_ptr<Drafter> 
     for (int64_t i = 0; i < 6; ++i) {
         GenerationConfig generation;
         generation.max_new_tokens = 80;
+        generation.num_assistant_tokens = drafter_is_given ? 5 : 0;
         prompts.push_back(Tokens(size_t(3 + 9 * i), i));
         handles.emplace_back(engine.submit(std::nullopt, prompts.back(), generation));
     }

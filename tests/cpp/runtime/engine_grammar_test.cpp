@@ -350,10 +350,11 @@ TEST_F(JumpForwardTokens, OfManySequencesInSmallStepsAndFewBlocksAreTheSame) {
 /// The grammar's first text, from wherever the sequence is.
 class Reading final : public Drafter {
 public:
-    void propose(const Tokens& tokens, size_t most, Tokens& drafts) override {
+    void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override {
+        const Tokens& tokens = sequence.tokens;
         const Tokens text = texts_with_spans().front();
         for (size_t i = tokens.size() - 1; i < text.size() && drafts.size() < most; ++i)
-            drafts.push_back(text[i]);
+            drafts.push_back({text[i]});
     }
 };
 

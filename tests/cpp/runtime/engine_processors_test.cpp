@@ -76,9 +76,10 @@ private:
 /// Three tokens that the model would give.
 class Successors final : public Drafter {
 public:
-    void propose(const Tokens& tokens, size_t most, Tokens& drafts) override {
+    void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override {
+        const Tokens& tokens = sequence.tokens;
         for (size_t i = 1; i <= std::min<size_t>(most, 3); ++i)
-            drafts.push_back((tokens.back() + int64_t(i)) % int64_t(ScriptedModel::words));
+            drafts.push_back({(tokens.back() + int64_t(i)) % int64_t(ScriptedModel::words)});
     }
 };
 

@@ -229,10 +229,11 @@ TEST_F(LateGrammar, ForcedTokensThatAreLateComeAsTheModelsChoice) {
 /// Proposes what the slow grammar's first text goes on with.
 class ReadingSlowly final : public Drafter {
 public:
-    void propose(const Tokens& tokens, size_t most, Tokens& drafts) override {
+    void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override {
+        const Tokens& tokens = sequence.tokens;
         const Tokens text{10, 20, 30, 40, 41, 42};
         for (size_t i = tokens.size() - 1; i < text.size() && drafts.size() < most; ++i)
-            drafts.push_back(text[i]);
+            drafts.push_back({text[i]});
     }
 };
 

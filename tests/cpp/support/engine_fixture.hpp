@@ -43,6 +43,7 @@ protected:
         model = scripted.get();
         EngineParts parts;
         parts.model = std::move(scripted);
+        has_drafter = drafter != nullptr;
         parts.drafter = std::move(drafter);
         parts.compile_grammar = compile_grammar;
         parts.grammar_limits = grammar_limits;
@@ -65,7 +66,7 @@ protected:
         return config;
     }
     GenerationHandle submit(const Tokens& prompt, const GenerationConfig& config) {
-        return GenerationHandle(engine->submit(std::nullopt, prompt, config));
+        return GenerationHandle(submit_state(prompt, config));
     }
     void finish() {
         while (engine->has_work()) engine->step();
@@ -91,7 +92,9 @@ protected:
     static Stage stage_of(const Handle& state) {
         return state->request ? state->request->sequences.front()->stage : Stage::OUTSIDE;
     }
-    Handle submit_state(const Tokens& prompt, const GenerationConfig& config) {
+    Handle submit_state(const Tokens& prompt, GenerationConfig config) {
+        if (has_drafter && !config.is_beam_search())
+            config.num_assistant_tokens = 1000;  // all that it proposes
         return engine->submit(std::nullopt, prompt, config);
     }
 
@@ -100,6 +103,7 @@ protected:
     GrammarLimits grammar_limits = patient();   // the same
     Clock::time_point now = Clock::now();       // stands still
     ScriptedModel* model = nullptr;
+    bool has_drafter = false;  // of its own: the engine made last
     std::shared_ptr<Engine> engine;
 };
 

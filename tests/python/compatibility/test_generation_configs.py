@@ -37,9 +37,6 @@ DIFFERENT = {
 ONLY_PAGEWHEEL = {
     "{'max_new_tokens': '10'}": "a text is no number",
     "{'max_new_tokens': 10, 'temperature': '1'}": "a text is no number",
-    "{'num_assistant_tokens': 3, 'max_new_tokens': 3}": "no speculative decoding",
-    "{'assistant_confidence_threshold': 0.5, 'max_new_tokens': 3}": "no speculative decoding",
-    "{'max_ngram_size': 3, 'num_assistant_tokens': 3, 'max_new_tokens': 3}": "no prompt lookup",
 }
 
 

@@ -14,9 +14,6 @@ from pagewheel import not_yet
 
 # A value of each parameter that asks for its feature.
 ASKS: dict[str, Any] = {
-    "num_assistant_tokens": 3,
-    "assistant_confidence_threshold": 0.5,
-    "max_ngram_size": 2,
     "branching_factor": 2,
     "tree_depth": 2,
 }
@@ -86,16 +83,15 @@ def test_a_value_that_asks_for_nothing_is_taken(name: str, llm: genai.LLMPipelin
     setattr(config, name, initial)
     assert llm.generate("a", config) == expected
     assert llm.generate("a", max_new_tokens=2, **{name: initial}) == expected
-    off = {"num_assistant_tokens": 0, "branching_factor": 0}.get(name, initial)
+    off = {"branching_factor": 0}.get(name, initial)
     assert llm.generate("a", max_new_tokens=2, **{name: off}) == expected
 
 
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("num_assistant_tokens", -1, "an integer, 0 or more | None"),
-        ("num_assistant_tokens", "3", "an integer, 0 or more | None"),
-        ("assistant_confidence_threshold", "a", "float"),
+        ("tree_depth", -1, "an integer, 0 or more"),
+        ("tree_depth", "3", "an integer, 0 or more"),
         ("adapters", 3, "AdapterConfig | None"),
     ],
 )
@@ -157,13 +153,15 @@ def test_what_cannot_be_made_says_what_is_missing(name: str) -> None:
 
 
 def test_pipelines_refuse_a_second_model(tiny_folder: Path) -> None:
-    with pytest.raises(NotImplementedError, match=r"draft_model is .*: pagewheel has no spec"):
+    with pytest.raises(
+        NotImplementedError, match=r"draft_model is .*: pagewheel has no draft models"
+    ):
         genai.LLMPipeline(tiny_folder, "CPU", draft_model=object())
     scheduler = genai.SchedulerConfig()
-    with pytest.raises(NotImplementedError, match=r"draft_model is .*: pagewheel has no spec"):
+    with pytest.raises(
+        NotImplementedError, match=r"draft_model is .*: pagewheel has no draft models"
+    ):
         genai.ContinuousBatchingPipeline(tiny_folder, scheduler, "CPU", draft_model=object())
-    with pytest.raises(RuntimeError, match="prompt_lookup is true"):
-        genai.LLMPipeline(tiny_folder, "CPU", prompt_lookup=True)
 
 
 def test_the_scheduler_refuses_what_it_has_not_at_once() -> None:

@@ -51,6 +51,7 @@ def test_errors_are_runtime_errors(genai: ModuleType, smollm2_folder: Path, pipe
         {"ATTENTION_BACKEND": "PA"},
         {"ATTENTION_BACKEND": "SDPA"},
         {"prompt_lookup": False},
+        {"prompt_lookup": True},
         {"enable_save_ov_model": True},
         {"extensions": []},
     ],
@@ -71,7 +72,7 @@ def test_its_properties_are_understood(
     ("properties", "message"),
     [
         ({"ATTENTION_BACKEND": "X"}, "ATTENTION_BACKEND is 'X'; allowed: PA, SDPA"),
-        ({"prompt_lookup": True}, "prompt_lookup is true"),
+        ({"prompt_lookup": "a"}, "prompt_lookup"),
         ({"extensions": ["/nowhere.so"]}, "/nowhere.so"),
     ],
 )

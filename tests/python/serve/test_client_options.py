@@ -90,6 +90,25 @@ def test_fields_of_known_clients_are_taken_by_name(strict: Served, fields: Any) 
     assert strict.post(CHAT, {**body, name: 3}).json()["error"]["param"] == name
 
 
+def test_drafts_are_told_in_the_usage_and_in_metrics(strict: Served) -> None:
+    body = {"messages": HELLO, "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    plain = strict.post(CHAT, body).json()
+    details = plain["usage"]["completion_tokens_details"]
+    assert details["accepted_prediction_tokens"] == details["rejected_prediction_tokens"] == 0
+    text = [{"type": "text", "text": plain["choices"][0]["message"]["content"] or "a"}]
+    for fields in (
+        {"num_assistant_tokens": 4},
+        {"num_assistant_tokens": 4, "prediction": {"type": "content", "content": text}},
+    ):
+        drafted = strict.post(CHAT, {**body, **fields}).json()
+        assert drafted["choices"] == plain["choices"]
+        details = drafted["usage"]["completion_tokens_details"]
+        assert details["accepted_prediction_tokens"] + details["rejected_prediction_tokens"] > 0
+    assert strict.metric("pagewheel:spec_decode_num_draft_tokens_total") > 0
+    wrong = {"type": "text", "content": "a"}
+    assert strict.post(CHAT, {**body, "prediction": wrong}).status_code == 400
+
+
 def test_the_likeliest_of_several_completions_is_kept(strict: Served) -> None:
     body = {"prompt": "Hello", "max_tokens": 6, "temperature": 1.0, "seed": 3, "logprobs": 0}
     every = strict.post(COMPLETIONS, {**body, "n": 4}).json()["choices"]

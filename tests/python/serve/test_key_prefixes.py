@@ -141,6 +141,8 @@ def test_metrics_tell_no_count_where_keys_share(group: Served, apart: Served) ->
         "prefix_cache_usage_perc",
         "kv_cache_usage_perc",
         "engine_steps_total",
+        "spec_decode_num_draft_tokens_total",
+        "spec_decode_num_accepted_tokens_total",
     )
     here, there = (each.http.get("/metrics").text for each in (group, apart))
     for name in telling:

@@ -63,7 +63,8 @@ public:
     /// logits are asked for: most of the last layer, and layers at the end that read others'
     /// caches. "extensions" (std::vector<std::filesystem::path>) are libraries of operations that
     /// the model may have; the caller answers for it then. Of openvino_genai's properties
-    /// "ATTENTION_BACKEND" may be "PA" or "SDPA", which are one here, and "prompt_lookup" false.
+    /// "ATTENTION_BACKEND" may be "PA" or "SDPA", which are one here, and "prompt_lookup" true is
+    /// SchedulerConfig::speculation "auto".
     /// The device "AUTO" is the CPU.
     /// Throws InvalidArgument for a missing file, an unknown device or property.
     ContinuousBatchingPipeline(const std::filesystem::path& model_folder,

@@ -65,6 +65,11 @@ struct PAGEWHEEL_API GenerationConfig {
 
     bool is_greedy_decoding() const { return !do_sample && !is_beam_search(); }
     bool is_beam_search() const { return num_beams > 1; }
+    /// Drafts are asked for by number or by confidence.
+    bool is_assisting_generation() const {
+        return num_assistant_tokens > 0 || assistant_confidence_threshold > 0;
+    }
+    bool is_prompt_lookup() const { return max_ngram_size > 0 && num_assistant_tokens > 0; }
     bool is_multinomial() const { return do_sample; }
 
     bool is_stop_token(int64_t id) const {
@@ -90,6 +95,7 @@ private:
     void validate_stops() const;
     void validate_bans() const;
     void validate_beam_search() const;
+    void validate_drafts() const;
 };
 
 /// A member of GenerationConfig in words, as generation_parameters.def has it.

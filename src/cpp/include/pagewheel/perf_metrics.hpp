@@ -51,11 +51,15 @@ public:
     size_t num_generated_tokens = 0;
     size_t num_input_tokens = 0;
     size_t num_prefix_cache_hit_tokens = 0;  ///< of the input tokens, not computed again
+    size_t num_drafted_tokens = 0;           ///< guessed, and checked by the model
+    size_t num_accepted_tokens = 0;          ///< of them, those that were right: steps saved
 
     float get_load_time() const { return load_time; }
     size_t get_num_generated_tokens() const { return num_generated_tokens; }
     size_t get_num_input_tokens() const { return num_input_tokens; }
     size_t get_num_prefix_cache_hit_tokens() const { return num_prefix_cache_hit_tokens; }
+    size_t get_num_drafted_tokens() const { return num_drafted_tokens; }
+    size_t get_num_accepted_tokens() const { return num_accepted_tokens; }
     /// Time to first token.
     MeanStdPair get_ttft() const { return statistics(raw_metrics.m_times_to_first_token); }
     /// Time per output token after the first.

@@ -36,6 +36,9 @@ struct PAGEWHEEL_API SchedulerConfig {
     /// Keep the blocks of requests that ended, as long as nothing else needs them, for later ones
     /// that begin with the same tokens. Requests that arrive together share what they begin with.
     bool enable_prefix_caching = false;
+    /// "auto" drafts tokens and checks several in one step, where that is faster by what was
+    /// measured (docs/speculation.md); "off" for requests with num_assistant_tokens alone.
+    std::string speculation = "off";
     /// Keeps every sequence's cache within cache_eviction_config's budget. On CPU.
     bool use_cache_eviction = false;
     CacheEvictionConfig cache_eviction_config;

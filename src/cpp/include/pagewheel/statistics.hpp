@@ -13,6 +13,9 @@ struct StepStatistics {
     size_t num_sequences = 0;  ///< that computed something
     size_t num_tokens = 0;     ///< computed, of prompts and of sequences being continued
     size_t num_generated_tokens = 0;
+    size_t num_drafted_tokens = 0;  ///< guessed, and computed beside the latest token
+    size_t num_accepted_tokens =
+        0;                     ///< of them, those that were right: each saves its sequence a step
     double schedule_time = 0;  ///< choosing the batch, and its accounts afterwards
     double fill_time = 0;      ///< batch to tensors
     double infer_time = 0;     ///< the model
@@ -23,6 +26,8 @@ struct StepStatistics {
         num_sequences += other.num_sequences;
         num_tokens += other.num_tokens;
         num_generated_tokens += other.num_generated_tokens;
+        num_drafted_tokens += other.num_drafted_tokens;
+        num_accepted_tokens += other.num_accepted_tokens;
         schedule_time += other.schedule_time;
         fill_time += other.fill_time;
         infer_time += other.infer_time;

@@ -201,10 +201,7 @@ CompileOptions parse_compile_options(const std::string& device, const ov::AnyMap
     options.has_extensions = options.openvino.erase("extensions") != 0;
     // A model folder is what it would save.
     take_switch(options.openvino, "enable_save_ov_model", false);
-    const bool looks_up = take_switch(options.openvino, "prompt_lookup", false);
-    check_argument(!looks_up, ParameterName("prompt_lookup"),
-                   " is true; allowed: false, as there is no speculative "
-                   "decoding yet");
+    take_switch(options.openvino, "prompt_lookup", false);  // the scheduler's
     options.attention = take_backend(options.openvino, "attention_backend");
     options.linear = take_backend(options.openvino, "linear_backend");
     options.activations = take_activations(options.openvino);

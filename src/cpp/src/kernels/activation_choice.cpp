@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "base/check.hpp"
 
@@ -74,6 +75,13 @@ Activations choose_activations(ActivationPrecision precision, size_t rows, Isa i
     }
     const AutomaticActivations& choice = automatic_activations_here(isa);
     return rows <= choice.int16_rows ? Activations::int16 : choice.many_rows;
+}
+
+size_t most_exact_rows(ActivationPrecision precision, Isa isa) {
+    const bool by_rows =
+        precision == ActivationPrecision::automatic || precision == ActivationPrecision::bf16;
+    return by_rows ? automatic_activations_here(isa).int16_rows
+                   : std::numeric_limits<size_t>::max();
 }
 
 Activations choose_expert_activations(ActivationPrecision precision, size_t rows,

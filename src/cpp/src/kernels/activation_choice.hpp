@@ -38,6 +38,9 @@ ActivationPrecision parse_activation_precision(const std::string& key, const std
 /// For a call of so many rows.
 Activations choose_activations(ActivationPrecision precision, size_t rows, Isa isa);
 
+/// Calls of up to so many rows get the same activations.
+size_t most_exact_rows(ActivationPrecision precision, Isa isa);
+
 /// For a routed expert that so many of a call's rows chose.
 Activations choose_expert_activations(ActivationPrecision precision, size_t rows,
                                       size_t expert_rows, Isa isa);

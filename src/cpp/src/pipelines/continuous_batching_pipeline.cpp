@@ -23,6 +23,8 @@ void SchedulerConfig::validate() const {
     check_argument(memory_fraction > 0 && memory_fraction <= 1, ParameterName("memory_fraction"),
                    " is ", memory_fraction, "; allowed: greater than 0, at most 1");
     if (use_cache_eviction) cache_eviction_config.validate();
+    check_argument(speculation == "auto" || speculation == "off", ParameterName("speculation"),
+                   " is '", speculation, "'; allowed: auto, off");
     check_argument(cache_size <= max_gigabytes, ParameterName("cache_size"), " is ", cache_size,
                    " GB; allowed: at most ", max_gigabytes);
     check_argument(num_kv_blocks <= size_t(1) << 30, ParameterName("num_kv_blocks"), " is ",
@@ -37,6 +39,7 @@ std::string SchedulerConfig::to_string() const {
                   ", dynamic_split_fuse: ", dynamic_split_fuse ? "true" : "false",
                   ", max_num_seqs: ", max_num_seqs,
                   ", enable_prefix_caching: ", enable_prefix_caching ? "true" : "false",
+                  ", speculation: ", speculation,
                   use_cache_eviction ? ", use_cache_eviction: true, cache_eviction_config: " +
                                            cache_eviction_config.to_string()
                                      : "",
@@ -65,15 +68,24 @@ std::vector<int64_t> prompt_of(const ov::Tensor& tensor) {
     return {ids, ids + tensor.get_size()};
 }
 
+bool is_on(const ov::AnyMap& properties, const char* name) {
+    const auto found = properties.find(name);
+    try {
+        return found != properties.end() && found->second.as<bool>();
+    } catch (const ov::Exception&) {  // no bool: parse_compile_options says so
+        return false;
+    }
+}
+
+/// openvino_genai's "prompt_lookup" is another name for what the scheduler's config says.
+SchedulerConfig with_lookup(SchedulerConfig config, const ov::AnyMap& properties) {
+    if (is_on(properties, "prompt_lookup")) config.speculation = "auto";
+    return config;
+}
+
 /// "enable_save_ov_model" leaves what a .gguf file became beside it.
 ModelFolder open_model(const std::filesystem::path& model, const ov::AnyMap& properties) {
-    const auto saves = properties.find("enable_save_ov_model");
-    bool save_beside = false;
-    try {
-        save_beside = saves != properties.end() && saves->second.as<bool>();
-    } catch (const ov::Exception&) {  // no bool: parse_compile_options says so
-    }
-    return ModelFolder(model, save_beside);
+    return ModelFolder(model, is_on(properties, "enable_save_ov_model"));
 }
 
 }  // namespace
@@ -103,7 +115,7 @@ ContinuousBatchingPipeline::Impl::Impl(const ModelFolder& folder, const Tokenize
                                        const SchedulerConfig& scheduler_config,
                                        const std::string& device, const ov::AnyMap& properties)
     : Impl(Loaded(folder, given_tokenizer, device, properties, scheduler_config),
-           scheduler_config) {}
+           with_lookup(scheduler_config, properties)) {}
 
 ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& scheduler_config)
     : tokenizer(*loaded.tokenizer), default_config(default_config_of(loaded.folder, tokenizer)) {
@@ -111,6 +123,9 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
     parts.model = std::move(loaded.model);
     parts.context_length = loaded.folder.read_config().max_position_embeddings;
     parts.decoders = decoders_of(tokenizer);
+    parts.encode = [tokenizer = tokenizer](const std::string& text) {
+        return tokenizer.encode(text, /*add_special_tokens=*/false);
+    };
     const auto rules = std::make_shared<TextRules>(tokenizer);
     parts.find_rules = [rules](const GenerationConfig& config) { return rules->of(config); };
     parts.compile_grammar = [rules](const GenerationConfig& config) {

@@ -214,6 +214,8 @@ void check_may_generate(const RequestQueue& queue) {
 void add_metrics(PerfMetrics& all, const PerfMetrics& one) {
     all.num_generated_tokens += one.num_generated_tokens;
     all.num_prefix_cache_hit_tokens += one.num_prefix_cache_hit_tokens;
+    all.num_drafted_tokens += one.num_drafted_tokens;
+    all.num_accepted_tokens += one.num_accepted_tokens;
     append(all.raw_metrics.m_times_to_first_token, one.raw_metrics.m_times_to_first_token);
     append(all.raw_metrics.queue_durations, one.raw_metrics.queue_durations);
     append(all.raw_metrics.grammar_compile_times, one.raw_metrics.grammar_compile_times);

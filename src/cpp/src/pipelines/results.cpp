@@ -113,6 +113,8 @@ PerfMetrics& PerfMetrics::operator+=(const PerfMetrics& other) {
     num_generated_tokens += other.num_generated_tokens;
     num_input_tokens += other.num_input_tokens;
     num_prefix_cache_hit_tokens += other.num_prefix_cache_hit_tokens;
+    num_drafted_tokens += other.num_drafted_tokens;
+    num_accepted_tokens += other.num_accepted_tokens;
     return *this;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ public:
     virtual size_t vocabulary() const = 0;
     /// The threads that it computes with.
     virtual size_t num_threads() const { return 1; }
+    /// Up to so many rows of a step a row's bits do not depend on their number, as far as linear
+    /// layers go.
+    virtual size_t most_exact_rows() const { return std::numeric_limits<size_t>::max(); }
     /// How many tokens a block holds.
     virtual size_t block_size() const = 0;
     /// The bytes of one block's keys and values in all layers.

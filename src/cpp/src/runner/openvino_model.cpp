@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -81,6 +82,11 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
 size_t OpenVinoModel::num_threads() const {
     if (!m_graph.options.on_cpu) return 1;
     return size_t(std::max(1, m_graph.model.get_property(ov::inference_num_threads)));
+}
+
+size_t OpenVinoModel::most_exact_rows() const {
+    if (m_graph.options.batch_invariant) return std::numeric_limits<size_t>::max();
+    return kernels::most_exact_rows(m_graph.options.activations, detected_isa());
 }
 
 std::string OpenVinoModel::cache_description() const {

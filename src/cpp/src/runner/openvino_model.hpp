@@ -26,6 +26,7 @@ public:
 
     size_t vocabulary() const override { return m_vocabulary; }
     size_t num_threads() const override;
+    size_t most_exact_rows() const override;
     size_t block_size() const override { return m_graph.geometry.block_size; }
     size_t block_bytes() const override { return m_graph.geometry.block_bytes; }
     size_t blocks_per_state() const override { return m_graph.geometry.blocks_per_state(); }

@@ -16,7 +16,7 @@ namespace {
 /// Parameters that each request has of its own: PreparedConfig is without them.
 constexpr bool is_own(std::string_view parameter) {
     return parameter == "timeout" || parameter == "rng_seed" || parameter == "priority" ||
-           parameter == "cache_salt";
+           parameter == "cache_salt" || parameter == "prediction";
 }
 
 /// Whether requests with these may share a PreparedConfig.
@@ -37,6 +37,7 @@ GenerationConfig shared_part(const GenerationConfig& config) {
     shared.rng_seed = defaults.rng_seed;
     shared.priority = defaults.priority;
     shared.cache_salt.clear();
+    shared.prediction.clear();
     shared.parsers.clear();  // which the engine has no use for, and would end on any thread
     return shared;
 }
@@ -110,6 +111,7 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
     request->rng_seed = given.rng_seed;
     request->priority = given.priority;
     request->cache_salt = given.cache_salt;
+    if (!given.prediction.empty()) request->prediction = m_encode(given.prediction);
     request->prepared = prepare(given);
     const GenerationConfig& config = request->config();
     request->rules.breakers = request->prepared->rules.breakers;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "pagewheel/generation_config.hpp"
@@ -35,15 +36,19 @@ public:
     using CompileGrammar =
         std::function<std::shared_ptr<const SequenceGrammar>(const GenerationConfig&)>;
 
+    /// The tokens of a text, without special ones.
+    using Encode = std::function<std::vector<int64_t>(const std::string&)>;
+
     /// `eviction` null: nothing is evicted. `decoders` turn tokens into text.
     Admission(const AdmissionLimits& limits, const EvictionManager* eviction,
               GeneratedText::Decoders decoders, FindRules find_rules,
-              CompileGrammar compile_grammar)
+              CompileGrammar compile_grammar, Encode encode)
         : m_limits(limits),
           m_eviction(eviction),
           m_decoders(std::move(decoders)),
           m_find_rules(std::move(find_rules)),
-          m_compile_grammar(std::move(compile_grammar)) {}
+          m_compile_grammar(std::move(compile_grammar)),
+          m_encode(std::move(encode)) {}
 
     /// Throws InvalidArgument as ContinuousBatchingPipeline::add_request does. The request
     /// has its first sequence.
@@ -80,6 +85,7 @@ private:
     const GeneratedText::Decoders m_decoders;
     const FindRules m_find_rules;
     const CompileGrammar m_compile_grammar;
+    const Encode m_encode;
     std::atomic<size_t> m_room{0};
 
     std::mutex m_mutex;  // guards what follows

@@ -76,6 +76,7 @@ bool Engine::Prefixes::unpin(const PrefixKey& key, const std::vector<int64_t>& t
 
 void Engine::Prefixes::clear(const std::optional<std::set<std::string>>& salts) {
     m_engine.m_scheduler.clear_prefixes(salts);
+    if (m_engine.m_drafting) m_engine.m_drafting->forget(salts);
     m_engine.m_scheduler.give_back_unused(m_engine.m_model->cache());
 }
 

@@ -4,43 +4,90 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "runtime/eviction_manager.hpp"
 #include "runtime/requests.hpp"
+#include "runtime/step_times.hpp"
 
 namespace pagewheel {
 
-/// Guesses how a sequence goes on. What it says changes the speed alone: each token is chosen from
-/// the model's own logits, by the sequence's own sampler, and drafts that differ are rolled back.
+/// Guesses how a sequence goes on. What a drafter says changes the speed alone: each token is
+/// chosen from the model's own logits, by the sequence's own sampler, and drafts that differ are
+/// rolled back. Called under the step's lock.
 class Drafter {
 public:
     virtual ~Drafter() = default;
-    /// Appends at most `most` tokens that may follow `tokens` to `drafts`. An exception ends the
-    /// request.
-    virtual void propose(const std::vector<int64_t>& tokens, size_t most,
-                         std::vector<int64_t>& drafts) = 0;
+    /// Appends at most `most` tokens that may follow the sequence's to `drafts`. An exception ends
+    /// the request.
+    virtual void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) = 0;
+    /// The sequence is over.
+    virtual void learn(const SequenceState&) {}
+    /// Forgets what was learnt from requests with these salts; without any, all.
+    virtual void forget(const std::optional<std::set<std::string>>&) {}
+};
+
+/// Who gets drafts, and how long ones.
+struct DraftLimits {
+    size_t vocabulary;
+    /// Requests get drafts that did not ask for a number of them.
+    bool automatic = false;
+    /// Drafts whose number was not asked for make no step longer than so many rows: up to there a
+    /// row has the same bits in linear layers.
+    size_t most_rows = 1;
 };
 
 /// Puts drafts behind the tokens of sequences that decode, before a step, and takes away what is
 /// left of them after it. Under the step's lock.
+///
+/// num_assistant_tokens says how many drafts a request's sequences get. Without it their number is
+/// chosen for all sequences together, so that the step gives the most tokens per second: the tokens
+/// that are to be expected by AcceptanceRates, over the time by StepTimes.
 class Drafting {
 public:
     /// `eviction` null: nothing is evicted.
-    Drafting(std::unique_ptr<Drafter> drafter, size_t vocabulary, const EvictionManager* eviction)
-        : m_drafter(std::move(drafter)), m_vocabulary(vocabulary), m_eviction(eviction) {}
+    Drafting(std::unique_ptr<Drafter> drafter, const DraftLimits& limits,
+             const EvictionManager* eviction)
+        : m_drafter(std::move(drafter)), m_limits(limits), m_eviction(eviction) {}
 
     void propose(Requests& requests);
+    /// Takes down what a step took, in microseconds.
+    void record(const Batch& batch, double time);
     void clear_drafts();
+    /// Learns of the requests that are over, before they are gone.
+    void learn(const Requests& requests);
+    void forget(const std::optional<std::set<std::string>>& salts) { m_drafter->forget(salts); }
 
 private:
+    /// Drafts that a sequence may get.
+    struct Proposal {
+        SequenceState* sequence;
+        bool is_fixed;      // all of them are wanted
+        size_t length = 0;  // of those that it gets
+    };
+    /// One more draft of a proposal: how likely all up to it are confirmed.
+    struct Candidate {
+        float survival;
+        Proposal* proposal;
+    };
+
     void propose(SequenceState& sequence);
+    /// Takes down which of the latest drafts were right, whether or not a step computed them.
+    void settle(SequenceState& sequence);
+    float rate_of(const SequenceState& sequence, size_t kind) const;
+    void choose_lengths(size_t num_sequences);
 
     const std::unique_ptr<Drafter> m_drafter;
-    const size_t m_vocabulary;
+    const DraftLimits m_limits;
     const EvictionManager* const m_eviction;
-    std::vector<Sequence*> m_drafted;  // of this step
-    std::vector<int64_t> m_drafts;     // kept for its memory
+    StepTimes m_times;
+    AcceptanceRates m_rates;              // of all sequences
+    std::vector<Sequence*> m_drafted;     // of this step
+    std::vector<Proposal> m_proposals;    // the same
+    std::vector<Candidate> m_candidates;  // kept for its memory
 };
 
 }  // namespace pagewheel

@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "cache/cache_size.hpp"
 #include "pagewheel/errors.hpp"
+#include "runtime/suffix_drafter.hpp"
 
 namespace pagewheel {
 namespace {
@@ -98,7 +99,7 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_admission(
           {m_model->vocabulary(), m_model->block_size(), parts.context_length, config.max_num_seqs},
           m_eviction.get(), std::move(parts.decoders), std::move(parts.find_rules),
-          std::move(parts.compile_grammar)),
+          std::move(parts.compile_grammar), std::move(parts.encode)),
       m_requests(*m_queue, m_scheduler, m_admission, m_output),
       m_grammars(std::clamp<size_t>(m_model->num_threads() / 2, 1, most_mask_threads),
                  parts.grammar_limits),
@@ -107,10 +108,14 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_recorder(m_scheduler, *m_queue, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
     warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
-    warn_of_states(*m_model, config, parts.drafter != nullptr);
-    if (parts.drafter && m_model->blocks_per_state() == 0)
-        m_drafting = std::make_unique<Drafting>(std::move(parts.drafter), m_model->vocabulary(),
-                                                m_eviction.get());
+    warn_of_states(*m_model, config, parts.drafter || config.speculation == "auto");
+    if (m_model->blocks_per_state() > 0) return;
+    if (!parts.drafter) parts.drafter = std::make_unique<SuffixDrafter>();
+    m_drafting =
+        std::make_unique<Drafting>(std::move(parts.drafter),
+                                   DraftLimits{m_model->vocabulary(), config.speculation == "auto",
+                                               m_model->most_exact_rows()},
+                                   m_eviction.get());
 }
 
 Engine::~Engine() {
@@ -195,6 +200,7 @@ std::exception_ptr Engine::attempt_step() {
     if (m_drafting) m_drafting->clear_drafts();
     m_output.finish_step();
     m_tokens.forget_ended();
+    if (m_drafting) m_drafting->learn(m_requests);
     m_requests.forget_ended();
     account();
     return failure;
@@ -225,6 +231,7 @@ const Batch& Engine::schedule() {
 }
 
 std::exception_ptr Engine::compute(const Batch& batch) {
+    const auto begin = Clock::now();
     const std::vector<size_t> none;
     const std::vector<size_t>& windows = m_eviction ? m_eviction->windows(batch) : none;
     Logits logits;
@@ -244,6 +251,7 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const auto failure = attempt(batch, [&] { m_tokens.sample(batch, logits); });
     if (m_eviction && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
+    if (m_drafting) m_drafting->record(batch, microseconds_since(begin));
     return failure;
 }
 

@@ -38,7 +38,8 @@ struct EngineParts {
     GeneratedText::Decoders decoders;           ///< turn tokens into text
     Admission::FindRules find_rules;            ///< what texts of a config are in tokens
     Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
-    std::unique_ptr<Drafter> drafter;           ///< null: a sequence gets one token per step
+    Admission::Encode encode;                   ///< of a config's prediction
+    std::unique_ptr<Drafter> drafter;           ///< null: SuffixDrafter
     GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
     std::function<Clock::time_point()> now = Clock::now;  ///< what deadlines go by
 };
@@ -119,7 +120,7 @@ private:
     Requests m_requests;
     GrammarAhead m_grammars;
     TokenStep m_tokens;
-    std::unique_ptr<Drafting> m_drafting;  // null: there is no drafter
+    std::unique_ptr<Drafting> m_drafting;  // null: the model keeps states, which cannot go back
     StepRecorder m_recorder;               // any thread's
     RequestQueue::Contents m_taken;        // out of the queue
     std::string m_log_line;                // to be written without the lock

@@ -161,6 +161,7 @@ void GenerationConfig::validate_values() const {
                        "same");
     validate_stops();
     validate_bans();
+    validate_drafts();
     if (structured_output_config) structured_output_config->validate();
 }
 
@@ -170,6 +171,16 @@ void GenerationConfig::validate_stops() const {
         check_argument(id >= 0, ParameterName("stop_token_ids"), " holds ", id,
                        "; allowed: 0 or more");
     check_texts("stop_strings", stop_strings, most_stops, longest_stop_string, most_stop_bytes);
+}
+
+void GenerationConfig::validate_drafts() const {
+    check_argument(num_assistant_tokens == 0 || assistant_confidence_threshold == 0,
+                   ParameterName("num_assistant_tokens"),
+                   " and assistant_confidence_threshold are both set; allowed: one of them");
+    check_argument(max_ngram_size == 0 || num_assistant_tokens > 0, ParameterName("max_ngram_size"),
+                   " is ", max_ngram_size, " without num_assistant_tokens; allowed: 0");
+    check_argument(!is_assisting_generation() || !is_beam_search(), ParameterName("num_beams"),
+                   " is ", num_beams, " with speculative decoding; allowed: 1");
 }
 
 void GenerationConfig::validate_bans() const {

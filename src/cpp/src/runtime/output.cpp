@@ -71,6 +71,15 @@ void Output::publish(SequenceState& sequence, const SampledToken& token, Reason 
     output.stop_reason = std::move(stop_reason);
 }
 
+void Output::count_drafts(SequenceState& sequence, size_t num_drafted, size_t num_accepted) {
+    m_step.num_drafted_tokens += num_drafted;
+    m_step.num_accepted_tokens += num_accepted;
+    GenerationHandle::State& state = *sequence.request->state;
+    const std::lock_guard lock(state.mutex);
+    state.metrics.num_drafted_tokens += num_drafted;
+    state.metrics.num_accepted_tokens += num_accepted;
+}
+
 void Output::finish(SequenceState& sequence, Reason reason) {
     m_notifications.add(*sequence.request);
     GenerationHandle::State& state = *sequence.request->state;

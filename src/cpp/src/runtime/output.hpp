@@ -56,6 +56,8 @@ public:
 
     /// The sequence's next token, which it has already. What it ends with, if it does.
     GenerationFinishReason append(SequenceState& sequence, const SampledToken& token);
+    /// A step has computed so many drafts, of which the first `num_accepted` were right.
+    void count_drafts(SequenceState& sequence, size_t num_drafted, size_t num_accepted);
     /// The sequence ends without another token.
     void finish(SequenceState& sequence, GenerationFinishReason reason);
     /// Publishes log-probabilities of the prompt's next tokens.

@@ -14,6 +14,7 @@
 #include "eviction/slot_table.hpp"
 #include "pagewheel/generation_config.hpp"
 #include "pagewheel/generation_handle.hpp"
+#include "runtime/draft_state.hpp"
 #include "runtime/grammar_masks.hpp"
 #include "sampling/beam_search.hpp"
 #include "sampling/logits_chain.hpp"
@@ -100,7 +101,7 @@ constexpr std::chrono::hours longest_wait(100 * 365 * 24);
 struct PreparedConfig {
     /// The config without what each request has of its own, which so keeps nobody from sharing the
     /// rest: structured_output_config, whose grammar is in the request's rules, timeout, rng_seed,
-    /// priority and cache_salt.
+    /// priority, cache_salt and prediction.
     GenerationConfig config;
     TokenRules rules;          ///< breakers and lists
     StopStrings stop_strings;  ///< at the beginning of a text
@@ -131,6 +132,7 @@ struct SequenceState : Sequence {
     bool is_finished = false;
     std::vector<float> saved_logits;            ///< of a pending grammar
     std::shared_ptr<GrammarWork> grammar_work;  ///< GrammarAhead's
+    std::unique_ptr<DraftState> drafts;         ///< Drafting's
 };
 
 /// The scheduler's sequences are all of this kind.
@@ -150,9 +152,10 @@ struct Request {
 
     std::optional<uint64_t> id;  ///< the caller's; generate() gives none
     std::shared_ptr<const PreparedConfig> prepared;
-    std::optional<uint64_t> rng_seed = {};  // as the config had it, like the next two
+    std::optional<uint64_t> rng_seed = {};  // as the config had it, like the next three
     int priority = 0;
     std::string cache_salt = {};
+    std::vector<int64_t> prediction = {};
     TokenRules rules = {};   // of the config, and its grammar
     LogitsChain chain = {};  // at the beginning; its sequences have forks
     size_t max_tokens;       // prompt and generated, the least of all limits

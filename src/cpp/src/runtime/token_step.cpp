@@ -187,6 +187,7 @@ void TokenStep::confirm_drafts(SequenceState& sequence, const Rows& rows) {
             break;
     }
     m_parts.scheduler.rollback(sequence, rows.count - 1 - confirmed);
+    m_parts.output.count_drafts(sequence, rows.count - 1, confirmed);
     if (!has_mask)
         save_logits(sequence, rows.row(confirmed), vocabulary);
     else if (goes_on)

@@ -209,10 +209,23 @@ _COUNTERS: tuple[_Row, ...] = (
     ),
     ("evicted_tokens", "Tokens that left caches by eviction.", lambda s: s.num_evicted_tokens),
     ("engine_steps", "Steps of the engine.", lambda s: s.num_steps),
+    (
+        "spec_decode_num_draft_tokens",
+        "Tokens that were drafted and checked by the model.",
+        lambda s: s.all_steps.num_drafted_tokens,
+    ),
+    (
+        "spec_decode_num_accepted_tokens",
+        "Of them, those that were right.",
+        lambda s: s.all_steps.num_accepted_tokens,
+    ),
 )
 # What says, token by token or block by block, whether a request's beginning was cached.
 _TELL_OF_PREFIXES = frozenset(
-    {"kv_cache_usage_perc", "prefix_cache_usage_perc", "prefix_cache_hits", "engine_steps"}
+    {
+        *("kv_cache_usage_perc", "prefix_cache_usage_perc", "prefix_cache_hits", "engine_steps"),
+        *("spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens"),
+    }
 )
 
 

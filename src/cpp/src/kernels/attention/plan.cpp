@@ -13,6 +13,9 @@ constexpr size_t min_quarter_bytes = 192 * 1024;
 // Tokens of a part where tiles are cut at fixed ones.
 constexpr size_t fixed_part_tokens = 512;
 
+// The longest span whose queries are computed one by one.
+constexpr size_t short_span_tokens = 16;
+
 // So many for each thread, and their parts need not be divided.
 constexpr size_t min_tiles_of_a_thread = 4;
 
@@ -26,6 +29,7 @@ public:
           tokens_{batch.tables},
           ratio_(config.heads / config.layout.kv_heads),
           threads_(threads),
+          short_span_(is_short_span()),
           prefill_rows_(std::max(prefill_tile_rows, std::min(prefill_rows, rows_of_a_thread()))),
           plan_(plan) {}
 
@@ -36,7 +40,13 @@ public:
         for (size_t s = 0; s < batch_.tables.num_sequences(); ++s) add_tiles(s);
         plan_.parts_one_by_one =
             config_.batch_invariant && plan_.tiles.size() >= min_tiles_of_a_thread * threads_;
-        for (size_t i = 0; i < plan_.tiles.size(); ++i) cut(i);
+        const size_t cost = total_cost_, bytes = plan_.cache_bytes;
+        for (size_t i = 0; i < plan_.tiles.size(); ++i) {
+            if (short_span_) count_token(plan_.tiles[i].tile.token_begin);
+            cut(i);
+        }
+        total_cost_ = cost;
+        plan_.cache_bytes = bytes;
         for (size_t i = 0; i + 1 < plan_.parts.size(); ++i)
             plan_.parts[i].tile.next = &plan_.parts[i + 1].tile;
         plan_items();
@@ -72,6 +82,23 @@ private:
                heads_together(1) == layout_.kv_heads;
     }
 
+    /// A decode with drafts alone in its call: each of its queries is computed as it would be
+    /// without the others, to the bit.
+    bool is_short_span() const {
+        return batch_.tables.num_sequences() == 1 && tokens_.fresh(0) > 1 &&
+               tokens_.fresh(0) <= short_span_tokens && tokens_.past(0) > 0;
+    }
+
+    /// Makes the call's totals, by which tiles are cut, those of one token's tiles.
+    void count_token(size_t token) {
+        total_cost_ = plan_.cache_bytes = 0;
+        for (const PlannedTile& each : plan_.tiles)
+            if (each.tile.token_begin == token) {
+                total_cost_ += cost(each.tile);
+                plan_.cache_bytes += bytes_of(each.tile);
+            }
+    }
+
     // A row costs about as much per block as reading a quarter of the block does.
     size_t cost(const AttentionTile& tile) const {
         return (tile.block_end - tile.block_begin) * tile.kv_heads * (4 + tile.rows(ratio_));
@@ -91,7 +118,7 @@ private:
 
     /// Prefill chunks are cut into tiles of equal sizes.
     size_t tile_tokens(size_t s) const {
-        if (config_.batch_invariant) return 1;
+        if (config_.batch_invariant || short_span_) return 1;
         const size_t fresh = tokens_.fresh(s);
         const bool many = fresh * ratio_ >= prefill_min_rows;
         const size_t most = std::max<size_t>(1, (many ? prefill_rows_ : max_tile_rows) / ratio_);
@@ -198,6 +225,7 @@ private:
     const AttentionBatch& batch_;
     const BatchTokens tokens_;
     const size_t ratio_, threads_;
+    const bool short_span_;
     const size_t prefill_rows_;  // of a tile at most
     AttentionPlan& plan_;
     size_t total_cost_ = 0;

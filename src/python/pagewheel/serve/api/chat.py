@@ -33,10 +33,9 @@ from pagewheel.serve.http.request_context import offload
 from pagewheel.serve.models.engine import Engine
 from pagewheel.serve.models.generation import CompletionOutput, OutputDelta
 
-# OpenAI's `store` keeps what its own pages show; a `prediction` could only save time.
+# OpenAI's `store` keeps what its own pages show.
 _HINTS: dict[str, type] = {
     "store": bool,
-    "prediction": dict,
     "chat_id": str,
     "cache_prompt": bool,
 }

@@ -121,12 +121,17 @@ def ended(choice: dict[str, Any], delta: OutputDelta) -> dict[str, Any]:
 
 def usage_of(generation: Generation, num_reasoning: int = 0) -> dict[str, Any]:
     prompt, generated = generation.num_prompt_tokens, generation.num_generated
+    drafted, accepted = generation.num_drafts
     return {
         "prompt_tokens": prompt,
         "completion_tokens": generated,
         "total_tokens": prompt + generated,
         "prompt_tokens_details": {"cached_tokens": generation.num_cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": num_reasoning},
+        "completion_tokens_details": {
+            "reasoning_tokens": num_reasoning,
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": drafted - accepted,
+        },
     }
 
 

@@ -14,6 +14,7 @@ from pagewheel._pagewheel import GenerationParameter, generation_parameters
 from pagewheel.context_overflow import ERROR
 from pagewheel.errors import PagewheelError
 from pagewheel.parameters import apply_parameters
+from pagewheel.serve.api.conversation import text_of
 from pagewheel.serve.api.response_format import ResponseFormat
 from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import Tools
@@ -199,6 +200,10 @@ def _checked(parameter: GenerationParameter, name: str, value: Any) -> Any:
         value = [value]
     if parameter.type.startswith("dict[int") and isinstance(value, dict):
         value = {_token_id(name, key): one for key, one in value.items()}
+    if parameter.name == "prediction" and isinstance(value, dict):  # OpenAI's
+        if value.keys() != {"type", "content"} or value["type"] != "content":
+            raise bad_field(name, 'must be {"type": "content", "content": text or text parts}')
+        value = text_of(f"{name}.content", value["content"])
     try:
         parameter.check(value)
     except (ValueError, TypeError) as error:

@@ -166,12 +166,28 @@ class Generation:
             handle.get_perf_metrics().get_num_prefix_cache_hit_tokens() for handle in handles
         )
 
+    @property
+    def num_drafts(self) -> tuple[int, int]:
+        """Tokens that were drafted, and those of them that were right; hidden as cached ones are.
+
+        Drafts come from others' answers, too.
+        """
+        if not self._tells_cached:
+            return 0, 0
+        found = [handle.get_perf_metrics() for handle in self._handles]
+        return (
+            sum(each.get_num_drafted_tokens() for each in found),
+            sum(each.get_num_accepted_tokens() for each in found),
+        )
+
     async def submit(self) -> None:
         """Raises RequestError. Nothing is left in the engine then, nor if it is cancelled."""
         self._quota.take(len(self.request.prompts) * self.request.copies)
         try:
             self._handles = await self._engine.with_words(
-                self._quota.api_key_id, self.request.config.bad_words, self._submit_all
+                self._quota.api_key_id,
+                (*self.request.config.bad_words, self.request.config.prediction),
+                self._submit_all,
             )
         except pagewheel.QueueFullError as error:
             raise too_many(str(error), "queue_full", self._metrics.retry_seconds()) from None

@@ -19,12 +19,9 @@
 
 namespace pagewheel::openvino_genai {
 
-// What speculative decoding goes by, which is not there yet: type, name and default.
-#define PAGEWHEEL_SPECULATION(DO)                \
-    DO(size_t, num_assistant_tokens, 0)          \
-    DO(float, assistant_confidence_threshold, 0) \
-    DO(size_t, max_ngram_size, 0)                \
-    DO(size_t, branching_factor, 1)              \
+// What trees of drafts go by, which are not there yet: type, name and default.
+#define PAGEWHEEL_SPECULATION(DO)   \
+    DO(size_t, branching_factor, 1) \
     DO(size_t, tree_depth, 0)
 
 #define PAGEWHEEL_PROPERTY(type, name, initial) \
@@ -37,7 +34,7 @@ class GenerationConfig : public pagewheel::GenerationConfig {
 public:
     using Base = std::tuple<pagewheel::GenerationConfig>;  ///< What an ov::Any of it gives, too.
 
-    // Speculative decoding and LoRA are not there yet: what asks for them is kept, and refused
+    // Trees of drafts and LoRA are not there yet: what asks for them is kept, and refused
     // where the config is used.
 #define PAGEWHEEL_MEMBER(type, name, initial) type name = initial;
     PAGEWHEEL_SPECULATION(PAGEWHEEL_MEMBER)
@@ -72,10 +69,6 @@ public:
         return max_length == unlimited ? unlimited
                                        : max_length - std::min(max_length, prompt_length);
     }
-    bool is_assisting_generation() const {
-        return assistant_confidence_threshold > 0 || num_assistant_tokens > 0;
-    }
-    bool is_prompt_lookup() const { return max_ngram_size > 0 && num_assistant_tokens > 0; }
     bool is_tree_search() const { return tree_depth > 0; }
     bool is_structured_output_generation() const { return structured_output_config.has_value(); }
 
@@ -83,7 +76,7 @@ public:
     void check_supported() const {
 #define PAGEWHEEL_REFUSE(type, name, initial) \
     if (name != initial)                      \
-        refuse_missing(std::string(#name " is ") + std::to_string(name), "speculative decoding");
+        refuse_missing(std::string(#name " is ") + std::to_string(name), "trees of drafts");
         PAGEWHEEL_SPECULATION(PAGEWHEEL_REFUSE)
 #undef PAGEWHEEL_REFUSE
     }
@@ -102,20 +95,14 @@ private:
         const auto require = [](bool is_right, const char* message) {
             if (!is_right) throw InvalidArgument(message);
         };
-        require(num_assistant_tokens == 0 || assistant_confidence_threshold <= 0,
-                "num_assistant_tokens and assistant_confidence_threshold are both set; allowed: "
-                "one of them");
-        require(max_ngram_size == 0 || num_assistant_tokens > 0,
-                "max_ngram_size is set without num_assistant_tokens; allowed: 0");
         require(!is_tree_search() || num_assistant_tokens >= tree_depth,
                 "num_assistant_tokens is less than tree_depth; allowed: at least as many");
         require(!is_tree_search() || branching_factor > 0,
                 "branching_factor is 0 with tree_depth; allowed: 1 or more");
         require(!is_tree_search() || !do_sample,
                 "tree_depth is set with do_sample; allowed: one of them");
-        require(!is_assisting_generation() || (num_beams <= 1 && num_return_sequences <= 1),
-                "num_beams or num_return_sequences is above 1 with speculative decoding; allowed: "
-                "1");
+        require(!is_assisting_generation() || num_return_sequences <= 1,
+                "num_return_sequences is above 1 with speculative decoding; allowed: 1");
     }
     /// Moves a property into the member; whether there is one.
     template <class T>

@@ -1,4 +1,4 @@
-// Metrics of speculative decoding, which pagewheel does not have yet: no pipeline gives them.
+// Metrics of draft models, which pagewheel does not have yet: no pipeline gives them.
 #pragma once
 
 #include <cstddef>

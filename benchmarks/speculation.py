@@ -1,0 +1,134 @@
+"""What speculative decoding saves: the same requests with drafts and without, in turns.
+
+    python -m benchmarks.speculation MODEL_FOLDER --rounds 5 --batch 1 --batch 4 [--genai]
+
+Tokens/s of whole calls, prompts included; medians, and the median of the ratio within a round.
+`--genai` measures openvino-genai without and with its prompt lookup (5 tokens, 3-grams) beside it.
+The answers of one request alone must be the same with drafts and without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pagewheel
+from benchmarks.machine import describe
+
+_CODE = """class Queue:
+    def __init__(self, size):
+        self.size = size
+        self.items = []
+
+    def put(self, item):
+        if len(self.items) == self.size:
+            raise OverflowError("the queue is full")
+        self.items.append(item)
+
+    def take(self):
+        if not self.items:
+            raise LookupError("the queue is empty")
+        return self.items.pop(0)
+"""
+_PROSE = (
+    "The mill stands where the river leaves the hills. Its wheel has turned for two hundred "
+    "years, and the miller's family has lived beside it for as long. In spring the water is high "
+    "and the stones run day and night; in summer the wheel rests, and children swim in the pond. "
+    "Farmers of the valley bring wheat and rye, and take flour home on carts drawn by oxen."
+)
+_TOPICS = (
+    *("bread", "rivers", "the moon", "bicycles", "tea", "bees", "maps", "violins"),
+    *("snow", "printing", "islands", "clocks", "cats", "bridges", "glass", "oak trees"),
+)
+TASKS: Mapping[str, Callable[[str], str]] = {
+    "quote": lambda topic: (
+        f"Repeat the following text about {topic} exactly, word for word.\n\n{_PROSE}"
+    ),
+    "code edit": lambda topic: (
+        f"Here is code about {topic}:\n```python\n{_CODE}```\n"
+        "Rename the method take to get, and write the whole code again, unchanged otherwise."
+    ),
+    "chat": lambda topic: f"Tell me something interesting about {topic}, and why you like it.",
+}
+# One call for prompts: its texts, and how many tokens they have.
+Engine = Callable[[Sequence[str]], tuple[list[str], int]]
+
+
+def pagewheel_engine(folder: Path, speculation: str, tokens: int) -> Engine:
+    scheduler = pagewheel.SchedulerConfig()
+    scheduler.speculation = speculation
+    pipeline = pagewheel.LLMPipeline(folder, "CPU", scheduler_config=scheduler)
+    return _engine(pipeline, max_new_tokens=tokens, ignore_eos=True)
+
+
+def genai_engine(folder: Path, lookup: bool, tokens: int) -> Engine:
+    import openvino_genai
+
+    drafts = {"num_assistant_tokens": 5, "max_ngram_size": 3} if lookup else {}
+    pipeline = openvino_genai.LLMPipeline(folder, "CPU", prompt_lookup=lookup)
+    return _engine(pipeline, max_new_tokens=tokens, ignore_eos=True, **drafts)
+
+
+def _engine(pipeline: Any, **parameters: Any) -> Engine:
+    def generate(prompts: Sequence[str]) -> tuple[list[str], int]:
+        results = pipeline.generate(list(prompts), **parameters)
+        return list(results.texts), results.perf_metrics.get_num_generated_tokens()
+
+    return generate
+
+
+def measure(engine: Engine, prompts: Sequence[str]) -> tuple[list[str], float]:
+    """The texts, and tokens/s."""
+    begin = time.perf_counter()
+    texts, count = engine(prompts)
+    return texts, count / (time.perf_counter() - begin)
+
+
+def run(engines: Mapping[str, Engine], tasks: Sequence[str], batch: int, rounds: int) -> None:
+    names = list(engines)
+    for task in tasks:
+        rates: dict[str, list[float]] = {name: [] for name in names}
+        for turn in range(rounds + 1):
+            prompts = [TASKS[task](topic) for topic in _TOPICS[:batch]]
+            if batch == 1:
+                prompts = [TASKS[task](_TOPICS[turn % len(_TOPICS)])]
+            texts = {}
+            for name in names if turn % 2 else reversed(names):
+                texts[name], rate = measure(engines[name], prompts)
+                if turn > 0:  # the first one warms up
+                    rates[name].append(rate)
+            if batch == 1 and texts["off"] != texts["auto"]:
+                raise SystemExit(f"{task}: drafts have changed the answer")
+        line = [f"{task:10} {batch:3}"]
+        for name in names:
+            ratios = [each / base for each, base in zip(rates[name], rates["off"], strict=True)]
+            median = statistics.median(rates[name])
+            line.append(f"{name} {median:7.1f} ({statistics.median(ratios):.2f})")
+        print("  ".join(line), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, action="append", choices=range(1, len(_TOPICS) + 1))
+    parser.add_argument("--task", action="append", choices=list(TASKS))
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--genai", action="store_true")
+    given = parser.parse_args()
+    engines = {each: pagewheel_engine(given.model, each, given.tokens) for each in ("off", "auto")}
+    if given.genai:
+        engines["genai"] = genai_engine(given.model, False, given.tokens)
+        engines["genai lookup"] = genai_engine(given.model, True, given.tokens)
+    print(describe())
+    print("tokens/s, and how many times as many as without drafts, by task and batch")
+    for batch in given.batch or (1,):
+        run(engines, given.task or list(TASKS), batch, given.rounds)
+
+
+if __name__ == "__main__":
+    main()
