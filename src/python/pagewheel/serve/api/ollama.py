@@ -345,7 +345,8 @@ class _Lines:
             "prompt_eval_count": generation.num_prompt_tokens,
             "prompt_eval_duration": _nanoseconds(first - self._load_seconds),
             "eval_count": generation.num_generated,
-            "eval_duration": _nanoseconds(times.decode or 0.0),
+            # Clients divide by it. Tokens that came all at once took no longer than the answer.
+            "eval_duration": _nanoseconds(times.decode or times.whole),
         }
         if not self.request.is_chat:
             found["context"] = [*generation.request.prompts[0], *self.generated]
