@@ -2,9 +2,9 @@
 
     python -m benchmarks.serving_neighbours MODEL [--load NAME ...] [--seconds 4]
 
-While eight connections of one key repeat a request, another key reads a stream, and then asks for
-one token again and again. Reported are the longest gap between the stream's tokens and the longest
-time to that one token, beside those of a server that does nothing else.
+While connections of one key (--connections) repeat a request, another key reads a stream, and then
+asks for one token again and again. Reported are the longest gap between the stream's tokens and the
+longest time to that one token, beside those of a server that does nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from benchmarks.command_line import parser_of
 from benchmarks.serving_wake import Server, serving
 
 _HEAVY, _LIGHT = "the-heavy-key", "the-light-key"
-_CONNECTIONS = 8
 _numbers = itertools.count()
 
 # Path and body of a request, of which no two are the same. None as a body: GET.
@@ -65,6 +64,11 @@ _LOADS = {
     "nothing": lambda: ("/health", None),
     "bodies of 190,000 values": lambda: ("/v1/completions", {"prompt": [20] * 190_000}),
     "bodies of 3.9 MB": lambda: ("/v1/completions", {"prompt": "a", "user": "a" * 3_900_000}),
+    "texts of 250K characters": lambda: ("/tokenize", {"prompt": _words(250_000)}),
+    "conversations of 250K characters": lambda: (
+        "/tokenize",
+        {"messages": [{"role": "user", "content": _words(250_000)}]},
+    ),
     "texts of 3.9M characters": lambda: (
         "/v1/completions",
         {"prompt": _words(3_900_000), "truncate_prompt_tokens": 9, "max_tokens": 1},
@@ -79,6 +83,13 @@ _LOADS = {
     "DRY with 100 breakers": lambda: _completion(
         dry_multiplier=0.8, dry_sequence_breakers=_texts(100, 40)
     ),
+    "DRY and n-grams of 3,000 equal tokens": lambda: _completion(
+        prompt=[20 + next(_numbers) % 5000] * 3000, dry_multiplier=0.8, no_repeat_ngram_size=1500
+    ),
+    "128 prompts": lambda: (
+        "/v1/completions",
+        {"prompt": [_prompt(9) for _ in range(128)], "max_tokens": 60},
+    ),
     "prompts of 4,000 tokens": lambda: (
         "/v1/completions",
         {"prompt": _prompt(4000), "max_tokens": 1},
@@ -92,6 +103,7 @@ _LOADS = {
         {"input": "a", "max_output_tokens": 1, "user": "a" * (1 << 20)},
     ),
     "views of the cache": lambda: ("/cache", None),
+    "counts of prefixes": lambda: ("/prefixes", None),
 }
 
 
@@ -106,7 +118,7 @@ def _send(port: int, asked: _Asked) -> None:
 
 
 @contextmanager
-def _loaded(port: int, name: str) -> Iterator[list[int]]:
+def _loaded(port: int, name: str, connections: int) -> Iterator[list[int]]:
     """The requests' numbers are appended as they are answered."""
     is_over = threading.Event()
     answered: list[int] = []
@@ -118,7 +130,7 @@ def _loaded(port: int, name: str) -> Iterator[list[int]]:
             if name == "nothing":
                 is_over.wait(0.1)
 
-    threads = [threading.Thread(target=repeat) for _ in range(_CONNECTIONS)]
+    threads = [threading.Thread(target=repeat) for _ in range(connections)]
     for each in threads:
         each.start()
     try:
@@ -155,6 +167,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("model")
     parser.add_argument("--load", action="append", choices=_LOADS, help="default: all of them")
+    parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     options = parser.parse_args()
     os.environ["PAGEWHEEL_API_KEYS"] = f"{_HEAVY},{_LIGHT}"
@@ -163,7 +176,7 @@ def main() -> None:
     with serving([f"model={options.model}"]) as server:
         list(server.ask({"prompt": [20], "max_tokens": 5}, _LIGHT))
         for name in options.load or _LOADS:
-            with _loaded(server.port, name) as answered:
+            with _loaded(server.port, name, options.connections) as answered:
                 gap = _longest_gap(server, options.seconds)
                 token = _longest_token(server, options.seconds)
                 print(

@@ -27,8 +27,13 @@ def test_the_same_seed_draws_the_same_text() -> None:
 
 
 @pytest.mark.usefixtures("default_model_is_converted")
-def test_an_unknown_device_is_one_line() -> None:
-    result = run("generate", "hello", "--device", "NO_SUCH_DEVICE")
-    assert result.returncode == 1
+@pytest.mark.parametrize(
+    "options", [("--device", "NO_SUCH_DEVICE"), ("-p", "KV_CACHE_PRECISION=u9"), ("-p", "NOPE=1")]
+)
+def test_an_option_that_the_model_refuses_is_wrong_usage_in_one_line(
+    options: tuple[str, ...],
+) -> None:
+    result = run("generate", "hello", *options)
+    assert result.returncode == 2
     assert result.stderr.count("error: ") == 1
     assert "Traceback" not in result.stderr

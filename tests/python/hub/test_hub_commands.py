@@ -116,7 +116,7 @@ def test_folders_of_the_user_are_never_removed(tiny: FakeHub, tmp_path: Path) ->
 )
 def test_what_is_no_name_is_one_line(hub: FakeHub, arguments: tuple[str, ...]) -> None:
     result = invoke(*arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("error: ") and "owner/name" in result.stderr
     assert hub.requests == []
 

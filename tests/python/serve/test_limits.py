@@ -155,7 +155,14 @@ def test_a_key_in_a_file_has_its_limits_behind_it(tmp_path: Path) -> None:
         "file-key-1": KeyLimits(requests=8, queue=4, priority=-2),
         "file-key-2": KeyLimits(priority=3),
     }
-    for wrong in ("requests=0", "queue=many", "bananas=1", "my secret", "queue=1 queue=2"):
+    for wrong in (
+        "requests=0",
+        "queue=many",
+        "admin=no",
+        "bananas=1",
+        "my secret",
+        "queue=1 queue=2",
+    ):
         file.write_text(f"# ours\nfile-key-1 {wrong}\n")
         with pytest.raises(InvalidArgumentError, match=r"line 2: .*requests=N") as error:
             read_keys(file, {})

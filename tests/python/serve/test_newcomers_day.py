@@ -17,7 +17,10 @@ from asking import HELLO
 from convert import tiny_llama
 from fake_hub import FakeHub
 from langchain_ollama import ChatOllama
-from pydantic import BaseModel
+from langchain_openai import ChatOpenAI
+from page_browser import ended, launched, limit, needs_chromium, opened, send
+from playwright.sync_api import expect
+from pydantic import BaseModel, SecretStr
 from server_process import started
 
 NAME = "owner/tiny-GGUF:Q8_0"
@@ -75,10 +78,25 @@ def ask_with_ollama(url: str) -> None:
     assert client.chat("tiny", HELLO, options={"num_predict": 8}).message.content
 
 
-def ask_with_langchain(url: str) -> None:
-    assert ChatOllama(model="tiny", base_url=url, num_predict=8).invoke("Hello").content
+def ask_with_langchain(url: str, ollamas: str) -> None:
+    key = SecretStr("none")
+    model = ChatOpenAI(model="tiny", base_url=f"{url}/v1", api_key=key, max_completion_tokens=8)
+    assert model.invoke("Hello").content
+    assert ChatOllama(model="tiny", base_url=ollamas, num_predict=8).invoke("Hello").content
 
 
+def chat_in_a_browser(url: str) -> None:
+    """Beyond the context, a third of which each question takes."""
+    with launched() as browser, opened(url, browser) as page:
+        limit(page, 8)
+        for _ in range(5):
+            send(page, "why " * 80)
+            ended(page)
+        expect(page.locator("article.assistant")).to_have_count(5)
+        expect(page.get_by_text("the model forgets older parts")).to_have_count(1)
+
+
+@needs_chromium
 def test_a_newcomers_day(named: str) -> None:
     fetched = Path(output_of("pull", named, "--quiet").strip())
     assert fetched.is_file()
@@ -91,7 +109,8 @@ def test_a_newcomers_day(named: str) -> None:
         ask_with_anthropic(ours)
         ask_with_instructor(ours)
         ask_with_ollama(ollamas)
-        ask_with_langchain(ollamas)
+        ask_with_langchain(ours, ollamas)
+        chat_in_a_browser(ours)
     questions = "".join(f"Question {number}? {'why ' * 15}\n" for number in range(20))
     output_of("chat", "-m", named, "--max-new-tokens", "8", text=questions)
     assert "removed" in output_of("rm", named)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from convert import tiny_llama
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from page_browser import ended, launched, limit, needs_chromium, opened, send
+from playwright.sync_api import Browser, Page, expect
 from serving import Served, serving, tiny_settings
 from waiting import eventually
 
 from pagewheel.convert import convert
 
-CHROMIUM = shutil.which("chromium")
 expect.set_options(timeout=30_000)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="chromium is not installed: run scripts/install_system_packages"
-)
+pytestmark = needs_chromium
 LONG = {"prompt": "a " * 200, "max_tokens": 300, "ignore_eos": True, "model": "tiny"}
 HOSTILE = """<script>window.harmed = 1</script><img src=x onerror="window.harmed = 2">
 [link](javascript:window.harmed=3) ![far](http://example.com/a.png)
@@ -45,15 +41,13 @@ def served(tiny_folder: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        one = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with launched() as one:
         yield one
-        one.close()
 
 
 @pytest.fixture
 def page(served: Served, browser: Browser) -> Iterator[Page]:
-    with opened(served, browser) as one:
+    with opened(served.url, browser) as one:
         yield one
 
 
@@ -62,43 +56,6 @@ def slow_served(smollm2_folder: Path) -> Iterator[Served]:
     """With a model that is still at its answer when a slow browser looks."""
     with serving(tiny_settings(smollm2_folder)) as one:
         yield one
-
-
-@contextmanager
-def opened(served: Served, browser: Browser) -> Iterator[Page]:
-    """Fails a test in which the console has an error or another host is asked."""
-    context = browser.new_context(viewport={"width": 1200, "height": 800})
-    one = context.new_page()
-    one.set_default_timeout(30_000)
-    wrong: list[str] = []
-    one.on("console", lambda message: message.type == "error" and wrong.append(message.text))
-    one.on("pageerror", lambda error: wrong.append(str(error)))
-    one.on(
-        "request",
-        lambda request: (
-            request.url.startswith((served.url, "data:", "blob:")) or wrong.append(request.url)
-        ),
-    )
-    one.goto(served.url)
-    expect(one.locator("#model")).to_have_value("tiny")
-    yield one
-    context.close()
-    assert wrong == []
-
-
-def limit(page: Page, tokens: int) -> None:
-    page.get_by_label("Settings", exact=True).first.click()
-    page.get_by_label("Longest answer, tokens").fill(str(tokens))
-    page.get_by_label("Settings", exact=True).first.click()
-
-
-def send(page: Page, text: str) -> None:
-    page.get_by_label("Message", exact=True).fill(text)
-    page.get_by_role("button", name="Send", exact=True).click()
-
-
-def ended(page: Page) -> None:
-    expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible(timeout=60_000)
 
 
 def stored(page: Page) -> list[dict]:
@@ -139,7 +96,7 @@ STOP_AT_THE_FIRST_TOKEN = """() => new MutationObserver((_, observer) => {
 def test_stop_ends_the_request_and_keeps_what_there_is(
     slow_served: Served, browser: Browser
 ) -> None:
-    with opened(slow_served, browser) as page:
+    with opened(slow_served.url, browser) as page:
         limit(page, 3000)
         page.evaluate(STOP_AT_THE_FIRST_TOKEN)
         send(page, "Count from one to a thousand, in words.")
@@ -204,7 +161,7 @@ def test_reasoning_is_folded(page: Page) -> None:
 
 
 def test_the_cache_view_shows_three_clients(slow_served: Served, browser: Browser) -> None:
-    with opened(slow_served, browser) as page:
+    with opened(slow_served.url, browser) as page:
         check_three_clients(slow_served, page)
 
 
@@ -314,7 +271,7 @@ def test_a_chat_goes_on_beyond_the_context_and_says_so_once(
 ) -> None:
     source = tiny_llama.write(tmp_path / "a.gguf", metadata={"llama.context_length": 256})
     folder = convert(source, tmp_path / "converted", progress=False)
-    with serving(tiny_settings(folder)) as short, opened(short, browser) as page:
+    with serving(tiny_settings(folder)) as short, opened(short.url, browser) as page:
         limit(page, 8)
         for number in range(5):
             send(page, f"Question {number}? " + "why " * 20)

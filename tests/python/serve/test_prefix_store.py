@@ -6,11 +6,13 @@ import fcntl
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +272,32 @@ def test_a_save_that_fails_in_the_middle_makes_room_all_the_same(
     assert "prefixes not saved" in caplog.text
     assert not before.exists()
     assert len(list(saved.glob("another-*.prefixes"))) == 1
+
+
+@contextmanager
+def a_full_disk() -> Iterator[None]:
+    """No file may grow."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_costs_nothing_that_was_saved_and_lets_it_be_removed(
+    tiny_folder: Path, saved: Path
+) -> None:
+    before = only_file(saved).read_bytes()
+    pipeline = make_pipeline(tiny_folder)
+    compute(pipeline, PROMPT[::-1])
+    with a_full_disk():
+        store = PrefixStore(saved, LIMIT)
+        store.save("tiny", pipeline.get_prefix_cache())
+        assert only_file(saved).read_bytes() == before
+        assert list(saved.glob(".saving-*")) == []
+        assert store.remove("") == 1
+    assert list(saved.glob("*.prefixes")) == []
 
 
 def test_a_damaged_file_of_a_tenant_costs_no_other_its_prefixes(

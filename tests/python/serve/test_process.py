@@ -259,6 +259,10 @@ def test_eviction_keeps_answers_within_their_budget(tiny_folder: Path) -> None:
         (["--api-key-file", "/nothing/here"], "/nothing/here"),
         (["--metrics-prefix", "a b"], "prefix"),
         (["--otlp-traces-endpoint", "localhost:4318"], "http://localhost:4318/v1/traces"),
+        (["--context-overflow", "forget"], "error, evict, truncate"),
+        (["--cors-origin", "localhost:3000"], "http://localhost:3000"),
+        (["--ollama-port", "99999"], "65535"),
+        (["--pull-space", "much"], "much"),
         (["/nothing/there.gguf"], "there.gguf"),
     ],
 )

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,38 @@ def test_one_large_text_of_an_owner_is_tokenized_at_a_time(
             each.join()
     assert len(set(counts)) == 1
     assert len(counts) == len(begun) == 6
+
+
+def test_the_texts_of_one_key_leave_threads_to_others(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = Engine.encode
+    begun: list[str] = []
+    goes_on = threading.Event()
+
+    def slow_encode(self: Engine, text: str, add_special_tokens: bool) -> list[int]:
+        if text.startswith("slow"):
+            begun.append(text)
+            goes_on.wait(60)
+        return encode(self, text, add_special_tokens)
+
+    monkeypatch.setattr(Engine, "encode", slow_encode)
+    with serving(tiny_settings(tiny_folder, keys=("many-texts", "one-text"))) as one:
+
+        def ask(text: str, key: str) -> int:
+            headers = {"x-api-key": key}
+            return one.post("/tokenize", {"prompt": text}, headers=headers).status_code
+
+        texts = [f"slow {number}" for number in range(8)]
+        with ThreadPoolExecutor(8) as clients:
+            asked = [clients.submit(ask, text, "many-texts") for text in texts]
+            try:
+                eventually(lambda: len(one.server.service.admission) == 8 and len(begun) == 2)
+                assert ask("a", "one-text") == 200
+                assert len(begun) == 2
+            finally:
+                goes_on.set()
+            assert [each.result() for each in asked] == [200] * 8
 
 
 def test_one_large_list_of_bad_words_of_an_owner_is_tokenized_at_a_time(

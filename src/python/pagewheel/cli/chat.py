@@ -353,9 +353,11 @@ class Chat:
             times = self._answer_of_history(printer)
         except KeyboardInterrupt:
             pass
-        except BaseException:
+        except BaseException as error:
             self._history.pop()
-            raise
+            if getattr(error, "code", None) not in _TOO_LONG:
+                raise
+            return typer.echo(f"that question is too long: {error}", err=True)
         typer.echo()
         self._history.append({"role": "assistant", "content": printer.text})
         if self._answerer.forgets:

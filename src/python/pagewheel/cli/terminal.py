@@ -11,9 +11,11 @@ from contextlib import contextmanager
 
 import typer
 
+from pagewheel.errors import InvalidArgumentError
 from pagewheel.options import one_line
 
 EXIT_FAILED = 1
+EXIT_WRONG_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
@@ -54,7 +56,10 @@ def failures(*, debug: bool) -> Iterator[None]:
         raise typer.Exit(EXIT_FAILED) from None
     except Exception as error:
         typer.echo(f"error: {one_line(error)}", err=True)
-        raise typer.Exit(EXIT_FAILED) from None
+        is_usage = (
+            isinstance(error, InvalidArgumentError) and error.code == InvalidArgumentError.code
+        )
+        raise typer.Exit(EXIT_WRONG_USAGE if is_usage else EXIT_FAILED) from None
 
 
 def show_any_path() -> None:

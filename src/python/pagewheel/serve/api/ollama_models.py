@@ -7,10 +7,11 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from pagewheel import __version__
 from pagewheel.errors import FetchError, InvalidArgumentError, ModelNotFoundError
@@ -150,28 +151,17 @@ async def pull(context: Context) -> None:
 
 async def _in_daemon_thread(work: Callable[[], T]) -> T:
     """The end of the process does not wait for it: what it fetches may take hours."""
-    loop = asyncio.get_running_loop()
-    end: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if end.cancelled():
-            return
-        if error is not None:
-            end.set_exception(error)
-        else:
-            end.set_result(cast("T", result))
+    end: Future[T] = Future()
+    end.set_running_or_notify_cancel()
 
     def run() -> None:
-        result, error = None, None
         try:
-            result = work()
-        except BaseException as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, result, error)
+            end.set_result(work())
+        except BaseException as error:
+            end.set_exception(error)
 
     threading.Thread(target=run, name="pagewheel-pull", daemon=True).start()
-    return await end
+    return await asyncio.wrap_future(end)
 
 
 async def _tell_progress(

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import itertools
 import logging
-import os
 import secrets
 import threading
 import time
@@ -33,7 +32,10 @@ T = TypeVar("T")
 
 _GIGABYTE = 1 << 30
 _COMPILES_PER_KEY = 2  # at once
-_LARGE_TEXTS_PER_KEY = 1  # at once
+# Threads for texts, and how many of them one API key may hold: another key finds one.
+_TEXT_THREADS = 4
+_TEXTS_PER_KEY = 2
+_LARGE_TEXTS_PER_KEY = 1
 _LARGE_TEXT = 256 << 10  # characters
 _FRESH_SECONDS = 0.25  # in which cached tokens are counted once, however many ask
 _REFUSED_SECONDS = 60.0
@@ -128,9 +130,8 @@ class Engine:
         self._counts: tuple[float, asyncio.Task[Mapping[str, int]]] | None = None
         self._numbers = itertools.count()
         # Tokenizing, rendering and submitting wait for other threads: the loop must not.
-        self._texts = ThreadPoolExecutor(
-            max(2, min(4, os.cpu_count() or 2)), thread_name_prefix="pagewheel-text"
-        )
+        self._texts = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="pagewheel-text")
+        self._short_texts = ThreadQuota(self._texts, _TEXTS_PER_KEY)
         self._large_texts = ThreadQuota(self._texts, _LARGE_TEXTS_PER_KEY)
         # For what waits for a step's end: texts do not, and of those that ask one does at a time.
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pagewheel-watch")
@@ -211,10 +212,9 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._texts, work, *arguments)
 
     async def with_text(self, api_key_id: str, size: int, work: Callable[[], T]) -> T:
-        """in_thread() for a text of so many characters; large ones of an API key wait in turn."""
-        if size < _LARGE_TEXT:
-            return await self.in_thread(work)
-        return await self._large_texts.run(api_key_id, work)
+        """in_thread() for a text of so many characters, when the API key has a thread for it."""
+        quota = self._short_texts if size < _LARGE_TEXT else self._large_texts
+        return await quota.run(api_key_id, work)
 
     async def with_words(self, api_key_id: str, words: Collection[str], work: Callable[[], T]) -> T:
         """with_text() for work that tokenizes each of the words."""

@@ -290,8 +290,9 @@ class PrefixStore:
         )
         try:
             _lock(handle, seconds)
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, str(os.getpid()).encode(), 0)
+            with contextlib.suppress(OSError):  # a full disk must not keep files from being removed
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, str(os.getpid()).encode(), 0)
             yield
         finally:
             os.close(handle)

@@ -445,10 +445,11 @@ class Registry:
         if self._forgetting:
             await asyncio.wait(self._forgetting.values())
         self._removals.shutdown(wait=False)
-        for entry in self._entries.values():
+        entries = list(self._entries.values())
+        for entry in entries:
             if entry.conversion is not None:
                 entry.conversion.end()
-        for entry in self._entries.values():
+        for entry in entries:
             if entry.loading is not None:
                 await asyncio.wait([entry.loading])
             await self._unload(entry)
