@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/kernel_access.hpp"
 #include "support/packed_tables.hpp"
 
 namespace pagewheel::kernels {
@@ -43,7 +44,7 @@ std::vector<double> by_definition(const ShortConvolutionConfig& config,
             for (size_t back = 0; back < config.length && back <= t; ++back)
                 sum += double(config.weights[(config.length - 1 - back) * config.channels + c]) *
                        double(x[(t - back) * config.channels + c]);
-            y[t * config.channels + c] = sum;
+            y[t * config.channels + c] = config.silu ? sum / (1 + std::exp(-sum)) : sum;
         }
     return y;
 }
@@ -51,8 +52,9 @@ std::vector<double> by_definition(const ShortConvolutionConfig& config,
 /// Some sequences whose tokens come in calls of any sizes, with states that move about.
 class Batches {
 public:
-    Batches(const ShortConvolutionConfig& config, std::vector<size_t> lengths, unsigned seed)
-        : m_config(config), m_random(seed) {
+    Batches(const ShortConvolutionConfig& config, std::vector<size_t> lengths, unsigned seed,
+            Isa isa)
+        : m_config(config), m_random(seed), m_isa(isa) {
         for (const size_t length : lengths) {
             m_sequences.push_back({normal(length * config.channels, seed + 10), {}, 0, -1});
             m_sequences.back().y.resize(length * config.channels);
@@ -113,7 +115,7 @@ private:
         const BatchTables read(words.data(), words.size(), 0);
         read.check_states(x.size() / m_config.channels, 2 * m_sequences.size());
         std::vector<float> y(x.size());
-        short_convolution(m_config, read, x.data(), m_states.data(), y.data());
+        short_convolution(m_config, read, x.data(), m_states.data(), y.data(), m_isa);
         const float* from = y.data();
         for (const auto& [sequence, count] : parts) {
             std::copy_n(from, count * m_config.channels,
@@ -132,25 +134,29 @@ private:
 
     const ShortConvolutionConfig& m_config;
     std::mt19937 m_random;
+    const Isa m_isa;
     std::vector<Sequence> m_sequences;
     std::vector<uint8_t> m_states;
     std::vector<int32_t> m_free;
 };
 
 TEST(ShortConvolution, IsItsDefinitionHoweverSequencesAreCut) {
-    for (const auto& [channels, length, bias] :
-         {std::tuple(1, 2, false), std::tuple(96, 3, false), std::tuple(700, 4, true)}) {
-        const ShortConvolutionConfig config = make_config(size_t(channels), size_t(length), bias);
-        Batches whole(config, {40, 1, 33, 2}, 5);
-        whole.compute(1000);
-        EXPECT_LT(whole.largest_error(), 5e-6);
-        for (const size_t most_tokens : {1, 2, 3, 7, 33}) {
-            Batches parts(config, {40, 1, 33, 2}, 5);
-            parts.compute(most_tokens);
-            for (size_t s = 0; s < 4; ++s)
-                EXPECT_EQ(parts.y(s), whole.y(s)) << channels << " by " << most_tokens;
+    for (const auto& [channels, length, more] :
+         {std::tuple(1, 2, false), std::tuple(96, 3, false), std::tuple(700, 4, true)})
+        for (const Isa isa : available_isas()) {
+            ShortConvolutionConfig config = make_config(size_t(channels), size_t(length), more);
+            config.silu = more;
+            Batches whole(config, {40, 1, 33, 2}, 5, isa);
+            whole.compute(1000);
+            EXPECT_LT(whole.largest_error(), 5e-6) << isa.name();
+            for (const size_t most_tokens : {1, 2, 3, 7, 33}) {
+                Batches parts(config, {40, 1, 33, 2}, 5, isa);
+                parts.compute(most_tokens);
+                for (size_t s = 0; s < 4; ++s)
+                    EXPECT_EQ(parts.y(s), whole.y(s))
+                        << isa.name() << ", " << channels << " by " << most_tokens;
+            }
         }
-    }
 }
 
 TEST(ShortConvolution, RefusesWeightsThatAreTooFew) {

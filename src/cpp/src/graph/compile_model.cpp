@@ -314,6 +314,7 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
             graph.warnings.insert(graph.warnings.end(), graph.fast_prefill.why.begin(),
                                   graph.fast_prefill.why.end());
     }
+    fuse_states(graph.model);
     const ov::AnyMap of_threads = properties_of_threads(core, options);
     std::optional<QuantizedLinearReport> linear =
         choose_linear_near(core, graph.model, options, of_threads);

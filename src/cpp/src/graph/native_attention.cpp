@@ -3,34 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "base/check.hpp"
 #include "graph/node_queries.hpp"
 #include "graph/openvino_attention.hpp"
+#include "graph/state_operations.hpp"
 #include "model/port_names.hpp"
-#include "openvino/op/constant.hpp"
-#include "openvino/op/convert.hpp"
 #include "openvino/op/parameter.hpp"
 #include "ops/paged_attention.hpp"
-#include "ops/short_convolution.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
 
-using ov::op::v0::Constant;
 using ov::op::v0::Parameter;
-
-/// Why a node is left to OpenVINO.
-struct NotServed : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
-std::shared_ptr<Constant> constant_at(const ov::Node& node, size_t input) {
-    auto constant = ov::as_type_ptr<Constant>(node.get_input_node_shared_ptr(input));
-    if (!constant) throw NotServed(concat("its input ", input, " is no constant"));
-    return constant;
-}
 
 /// A constant per head; empty if the node has none.
 std::vector<float> per_head(const ov::Node& node, size_t input, size_t heads) {
@@ -98,41 +85,6 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     return attributes;
 }
 
-/// Inputs of OpenVINO's PagedCausalConv1D.
-namespace convolution_input {
-enum : size_t { tokens = 0, states = 1, weights = 2, bias = 3 };
-}  // namespace convolution_input
-
-std::shared_ptr<const kernels::ShortConvolutionConfig> convolution_of(const ov::Node& node) {
-    const auto weights =
-        constant_under(without_reshapes(node.input_value(convolution_input::weights)));
-    if (!weights) throw NotServed("its weights are no constant");
-    const ov::PartialShape& shape = node.get_input_partial_shape(convolution_input::weights);
-    if (shape.size() != 3 || shape.is_dynamic() || shape[1] != 1)
-        throw NotServed(concat("its weights have shape ", shape));
-    auto config = std::make_shared<kernels::ShortConvolutionConfig>();
-    config->channels = size_t(shape[0].get_length());
-    config->length = size_t(shape[2].get_length());
-    const auto values = weights->cast_vector<float>();
-    config->weights.resize(values.size());
-    for (size_t channel = 0; channel < config->channels; ++channel)
-        for (size_t tap = 0; tap < config->length; ++tap)
-            config->weights[tap * config->channels + channel] =
-                values[channel * config->length + tap];
-    config->bias = constant_at(node, convolution_input::bias)->cast_vector<float>();
-    try {
-        config->check();
-    } catch (const InvalidArgument& error) {
-        throw NotServed(error.what());
-    }
-    return config;
-}
-
-ov::Output<ov::Node> as_f32(const ov::Output<ov::Node>& output) {
-    if (output.get_element_type() == ov::element::f32) return output;
-    return std::make_shared<ov::op::v0::Convert>(output, ov::element::f32);
-}
-
 /// Adds parameters to the model and takes them out, by name.
 class Rewriter {
 public:
@@ -177,17 +129,13 @@ public:
         node->output(0).replace(native->output(0));
     }
 
-    void replace(const std::shared_ptr<ov::Node>& node,
-                 std::shared_ptr<const kernels::ShortConvolutionConfig> config) {
+    void replace(const std::shared_ptr<ov::Node>& node, const StateOperation& operation) {
         const std::string name =
-            node->get_input_node_ptr(convolution_input::states)->get_friendly_name();
-        const ov::OutputVector inputs{
-            as_f32(node->input_value(convolution_input::tokens)),
-            parameter(name, ov::element::u8, {-1, int64_t(config->state_bytes())}),
-            parameter(ports::batch_tables, ov::element::i32, {-1})};
-        const auto native = std::make_shared<ShortConvolution>(inputs, std::move(config));
-        native->set_friendly_name(node->get_friendly_name());
-        node->output(0).replace(native->output(0));
+            node->get_input_node_ptr(operation.states_input)->get_friendly_name();
+        const ov::Output<ov::Node> native =
+            operation.make(parameter(name, ov::element::u8, {-1, int64_t(operation.state_bytes)}),
+                           parameter(ports::batch_tables, ov::element::i32, {-1}));
+        node->output(0).replace(native);
     }
 
     std::vector<CacheLayer> layers() const {
@@ -240,26 +188,19 @@ NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& mod
         size_t number;
         PagedAttention::Attributes attributes;
     };
-    struct Convolution {
-        std::shared_ptr<ov::Node> node;
-        std::shared_ptr<const kernels::ShortConvolutionConfig> config;
-    };
     std::vector<Layer> served;
-    std::vector<Convolution> convolutions;
+    std::vector<std::pair<std::shared_ptr<ov::Node>, StateOperation>> states;
     size_t num_layers = 0;
     for (const auto& node : model->get_ordered_ops()) {
         const bool is_attention = std::string(node->get_type_name()) == "PagedAttentionExtension";
-        const bool is_convolution = std::string(node->get_type_name()) == "PagedCausalConv1D";
         if (!is_attention && !openvino_keeps_state(*node)) continue;
         const size_t number = num_layers;
         num_layers += is_attention;
         try {
             if (is_attention)
                 served.push_back({node, number, attributes_of(node, number, options)});
-            else if (is_convolution)
-                convolutions.push_back({node, convolution_of(*node)});
             else
-                throw NotServed(concat("pagewheel has no ", node->get_type_name()));
+                states.emplace_back(node, native_state_operation(node, options));
         } catch (const NotServed& reason) {
             report.left.push_back(node->get_friendly_name() +
                                   " stays with OpenVINO: " + reason.what());
@@ -268,10 +209,10 @@ NativeAttentionReport use_native_attention(const std::shared_ptr<ov::Model>& mod
     if (options.all_or_none && !report.left.empty()) return report;
     Rewriter rewriter(model, options);
     for (const Layer& layer : served) rewriter.replace(layer.node, layer.number, layer.attributes);
-    for (const Convolution& layer : convolutions) rewriter.replace(layer.node, layer.config);
-    report.num_replaced = served.size() + convolutions.size();
+    for (const auto& [node, operation] : states) rewriter.replace(node, operation);
+    report.num_replaced = served.size() + states.size();
     served.clear();  // what only OpenVINO's nodes read can go when they are gone
-    convolutions.clear();
+    states.clear();
     if (report.num_replaced > 0) rewriter.finish();
     report.layers = rewriter.layers();
     return report;

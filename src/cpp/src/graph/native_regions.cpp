@@ -12,10 +12,6 @@
 #include "graph/node_queries.hpp"
 #include "model/port_names.hpp"
 #include "openvino/op/parameter.hpp"
-#include "openvino/op/reshape.hpp"
-#include "openvino/op/squeeze.hpp"
-#include "openvino/op/transpose.hpp"
-#include "openvino/op/unsqueeze.hpp"
 
 namespace pagewheel {
 namespace {
@@ -75,33 +71,6 @@ using NodePointer = std::shared_ptr<ov::Node>;
 
 std::shared_ptr<NativeOp> as_native(const NodePointer& node) {
     return std::dynamic_pointer_cast<NativeOp>(node);
-}
-
-/// Whether a Transpose leaves elements in their order: all it moves has size 1.
-bool moves_nothing(const ov::Node& transpose) {
-    const ov::PartialShape& shape = transpose.get_input_partial_shape(0);
-    const auto constant = constant_under(transpose.input_value(1));
-    if (!constant || shape.rank().is_dynamic()) return false;
-    auto order = constant->cast_vector<int64_t>();
-    if (order.size() != shape.size()) return false;
-    order.erase(std::remove_if(order.begin(), order.end(),
-                               [&](int64_t d) { return shape[size_t(d)] == 1; }),
-                order.end());
-    return std::is_sorted(order.begin(), order.end());
-}
-
-/// Whether the node gives its first input's elements, in their order.
-bool is_view(const ov::Node& node) {
-    return ov::is_type<ov::op::v1::Reshape>(&node) || ov::is_type<ov::op::v0::Squeeze>(&node) ||
-           ov::is_type<ov::op::v0::Unsqueeze>(&node) ||
-           (ov::is_type<ov::op::v1::Transpose>(&node) && moves_nothing(node));
-}
-
-/// The size of the last dimension; 0 if it is not known.
-size_t row_width(const ov::PartialShape& shape) {
-    if (shape.rank().is_dynamic() || shape.size() == 0 || shape[shape.size() - 1].is_dynamic())
-        return 0;
-    return size_t(shape[shape.size() - 1].get_length());
 }
 
 /// Whether a region can hold the node: it must tell the shapes of its outputs by their rows.

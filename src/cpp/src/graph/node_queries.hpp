@@ -1,6 +1,7 @@
 // Small questions that passes ask of nodes.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/squeeze.hpp"
+#include "openvino/op/transpose.hpp"
 #include "openvino/op/unsqueeze.hpp"
 #include "ops/native_op.hpp"
 
@@ -90,6 +92,39 @@ inline ov::Output<ov::Node> without_reshapes(ov::Output<ov::Node> value) {
            ov::is_type<ov::op::v0::Unsqueeze>(value.get_node()) ||
            ov::is_type<ov::op::v0::Squeeze>(value.get_node()))
         value = value.get_node()->input_value(0);
+    return value;
+}
+
+/// Whether a Transpose leaves elements in their order: all it moves has size 1.
+inline bool moves_nothing(const ov::Node& transpose) {
+    const ov::PartialShape& shape = transpose.get_input_partial_shape(0);
+    const auto constant = constant_under(transpose.input_value(1));
+    if (!constant || shape.rank().is_dynamic()) return false;
+    auto order = constant->cast_vector<int64_t>();
+    if (order.size() != shape.size()) return false;
+    order.erase(std::remove_if(order.begin(), order.end(),
+                               [&](int64_t d) { return shape[size_t(d)] == 1; }),
+                order.end());
+    return std::is_sorted(order.begin(), order.end());
+}
+
+/// Whether the node gives its first input's elements, in their order.
+inline bool is_view(const ov::Node& node) {
+    return ov::is_type<ov::op::v1::Reshape>(&node) || ov::is_type<ov::op::v0::Squeeze>(&node) ||
+           ov::is_type<ov::op::v0::Unsqueeze>(&node) ||
+           (ov::is_type<ov::op::v1::Transpose>(&node) && moves_nothing(node));
+}
+
+/// The size of the last dimension; 0 if it is not known.
+inline size_t row_width(const ov::PartialShape& shape) {
+    if (shape.rank().is_dynamic() || shape.size() == 0 || shape[shape.size() - 1].is_dynamic())
+        return 0;
+    return size_t(shape[shape.size() - 1].get_length());
+}
+
+/// What `value` has the elements of, in their order.
+inline ov::Output<ov::Node> without_views(ov::Output<ov::Node> value) {
+    while (is_view(*value.get_node())) value = value.get_node()->input_value(0);
     return value;
 }
 

@@ -124,6 +124,14 @@ struct FastPrefillReport {
 FastPrefillReport skip_unread_rows(std::shared_ptr<ov::Model>& model,
                                    const FastPrefillOptions& options);
 
+// ---- fuse_states.cpp: what stands around operations with states goes into them
+
+/// The SiLU after a ShortConvolution becomes its own. A GatedDeltaRule reads its queries, keys and
+/// values out of the rows that a split parts, computes its decays and betas itself, and its gated
+/// norm, gamma * (y / rms(y)) * silu(z). After skip_unread_rows(). Returns how many nodes do
+/// something more.
+size_t fuse_states(const std::shared_ptr<ov::Model>& model);
+
 // ---- quantized_linear.cpp: pagewheel's own linear layers in place of OpenVINO's
 
 struct QuantizedLinearReport {

@@ -385,6 +385,14 @@ TokenValue attention(const TokenReader& reader, size_t output) {
     return rows_of(Extents{(*query)[0], *width});
 }
 
+/// An operation of pagewheel's that keeps states: a row of each output for each of its input's.
+TokenValue rows_with_state(const TokenReader& reader, size_t output) {
+    const MaybeExtents rows = reader.extents(0);
+    if (!rows || rows->size() != 2) return {};
+    const auto& op = dynamic_cast<const NativeOp&>(reader.node());
+    return rows_of(Extents{(*rows)[0], {int64_t(op.output_width(output)), false}});
+}
+
 // ---- Which rule is whose
 
 using Rule = std::function<TokenValue(const TokenReader&, size_t output)>;
@@ -430,7 +438,6 @@ const std::unordered_map<std::string, Rule>& rules() {
             {"ShapeOf", of_all_outputs(shape_of)},
             {"PagedAttentionExtension", attention},
             {"PagedAttention", attention},
-            {"ShortConvolution", attention},
         };
         for (const char* name : {"Convert", "Select", "Swish", "Gelu", "Clamp", "SoftPlus", "Mish",
                                  "HSwish", "Relu", "Elu", "LogicalNot"})
@@ -459,7 +466,8 @@ TokenValue value_of(const TokenReader& reader, size_t output) {
     }
     if (constant) return {Kind::CONSTANT, {}};
     if (const auto assign = find_slice_assign(node)) return slice_assign(reader, *assign);
-    if (unknown && !is_paged_attention(node) && !keeps_state(node)) return {};
+    if (keeps_state(node)) return rows_with_state(reader, output);
+    if (unknown && !is_paged_attention(node)) return {};
     const std::string type = node.get_type_name();
     const bool keeps_elements = type == "Convert" || type == "Reshape";
     if (keeps_elements && reader.value(0).kind == Kind::SHAPE) return same_lengths(reader);

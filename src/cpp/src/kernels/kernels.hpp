@@ -4,6 +4,7 @@
 #include "kernels/attention/tile.hpp"
 #include "kernels/logits.hpp"
 #include "kernels/quantized_linear_tile.hpp"
+#include "kernels/state_kernels.hpp"
 
 namespace pagewheel::kernels {
 
@@ -11,6 +12,7 @@ struct Kernels {
     LogitsKernels logits;
     LinearKernels linear;
     AttentionKernels attention;
+    StateKernels state;
 };
 
 }  // namespace pagewheel::kernels

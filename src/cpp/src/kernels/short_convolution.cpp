@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.hpp"
+#include "kernels/kernels.hpp"
 #include "kernels/team.hpp"
 
 namespace pagewheel::kernels {
@@ -12,57 +13,21 @@ namespace {
 /// What a thread takes at a time. Its rows of three or four taps fit the first-level cache.
 constexpr size_t block_channels = 256;
 
-/// Some channels of one sequence.
-class Part {
-public:
-    Part(const ShortConvolutionConfig& config, size_t first, size_t count)
-        : m_config(config), m_first(first), m_count(count) {}
-
-    /// `before`: the state, or null for zeros.
-    void compute(const float* before, const float* x, size_t tokens, float* y) const {
-        const size_t length = m_config.length, channels = m_config.channels;
-        for (size_t t = 0; t < tokens; ++t) {
-            float* out = y + t * channels + m_first;
-            if (m_config.bias.empty())
-                std::fill_n(out, m_count, 0.0f);
-            else
-                std::copy_n(m_config.bias.data() + m_first, m_count, out);
-            for (size_t tap = 0; tap < length; ++tap) {
-                // Row t - (length - 1) + tap of x; those before it are the state's.
-                const size_t row = t + tap;
-                const float* from = row >= length - 1 ? x + (row - (length - 1)) * channels
-                                    : before          ? before + row * channels
-                                                      : nullptr;
-                if (from) add(m_config.weights.data() + tap * channels, from, out);
-            }
-        }
+/// The part's channels of the last tokens. `part.before` may be `after`.
+void write_state(const ConvolutionPart& part, float* after) {
+    const size_t kept = part.length - 1, channels = part.channels;
+    for (size_t i = 0; i < kept; ++i) {
+        const size_t row = part.tokens + i;  // of the state before and then x
+        float* out = after + i * channels + part.first;
+        const size_t bytes = part.count * sizeof(float);
+        if (row >= kept)
+            std::memcpy(out, part.x + (row - kept) * channels + part.first, bytes);
+        else if (part.before)
+            std::memmove(out, part.before + row * channels + part.first, bytes);
+        else
+            std::memset(out, 0, bytes);
     }
-
-    /// `before` may be `after`.
-    void write_state(const float* before, const float* x, size_t tokens, float* after) const {
-        const size_t kept = m_config.length - 1, channels = m_config.channels;
-        for (size_t i = 0; i < kept; ++i) {
-            const size_t row = tokens + i;  // of the state before and then x
-            float* out = after + i * channels + m_first;
-            if (row >= kept)
-                std::memcpy(out, x + (row - kept) * channels + m_first, m_count * sizeof(float));
-            else if (before)
-                std::memmove(out, before + row * channels + m_first, m_count * sizeof(float));
-            else
-                std::fill_n(out, m_count, 0.0f);
-        }
-    }
-
-private:
-    void add(const float* weights, const float* x, float* out) const {
-        weights += m_first;
-        x += m_first;
-        for (size_t c = 0; c < m_count; ++c) out[c] += weights[c] * x[c];
-    }
-
-    const ShortConvolutionConfig& m_config;
-    const size_t m_first, m_count;
-};
+}
 
 }  // namespace
 
@@ -76,8 +41,9 @@ void ShortConvolutionConfig::check() const {
 }
 
 void short_convolution(const ShortConvolutionConfig& config, const BatchTables& tables,
-                       const float* x, uint8_t* states, float* y) {
+                       const float* x, uint8_t* states, float* y, Isa isa) {
     const size_t channels = config.channels;
+    auto* const convolve = isa.kernels().state.convolve;
     const size_t parts = (channels + block_channels - 1) / block_channels;
     const auto state = [&](int32_t slot) {
         return slot < 0 ? nullptr
@@ -85,12 +51,21 @@ void short_convolution(const ShortConvolutionConfig& config, const BatchTables& 
     };
     const auto compute = [&](size_t item) {
         const size_t sequence = item / parts, first = item % parts * block_channels;
-        const Part part(config, first, std::min(block_channels, channels - first));
         const size_t row = size_t(tables.written_begins[sequence]);
-        const size_t tokens = size_t(tables.written_begins[sequence + 1]) - row;
-        const float* before = state(tables.state_sources[sequence]);
-        part.compute(before, x + row * channels, tokens, y + row * channels);
-        part.write_state(before, x + row * channels, tokens, state(tables.state_targets[sequence]));
+        ConvolutionPart part{};
+        part.channels = channels;
+        part.length = config.length;
+        part.weights = config.weights.data();
+        part.bias = config.bias.empty() ? nullptr : config.bias.data();
+        part.silu = config.silu;
+        part.first = first;
+        part.count = std::min(block_channels, channels - first);
+        part.before = state(tables.state_sources[sequence]);
+        part.x = x + row * channels;
+        part.tokens = size_t(tables.written_begins[sequence + 1]) - row;
+        part.y = y + row * channels;
+        convolve(part);
+        write_state(part, state(tables.state_targets[sequence]));
     };
     run_phases(Phase{tables.state_targets.size * parts, compute});
 }

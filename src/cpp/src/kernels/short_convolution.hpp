@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/batch_tables.hpp"
+#include "kernels/isa.hpp"
 
 namespace pagewheel::kernels {
 
@@ -18,6 +19,7 @@ struct ShortConvolutionConfig {
     size_t length = 0;           ///< taps, 2 or more
     std::vector<float> weights;  ///< [length, channels]; the last tap is the token's own
     std::vector<float> bias;     ///< [channels] or empty
+    bool silu = false;           ///< y is then y * sigmoid(y)
 
     size_t state_bytes() const { return (length - 1) * channels * sizeof(float); }
     /// Throws InvalidArgument that names the member and what it should be.
@@ -28,6 +30,6 @@ struct ShortConvolutionConfig {
 /// State s lies at states + s * state_bytes(). A row's result depends on no other sequence and not
 /// on how a sequence is cut into calls. `tables` were checked (check_states()).
 void short_convolution(const ShortConvolutionConfig& config, const BatchTables& tables,
-                       const float* x, uint8_t* states, float* y);
+                       const float* x, uint8_t* states, float* y, Isa isa = detected_isa());
 
 }  // namespace pagewheel::kernels

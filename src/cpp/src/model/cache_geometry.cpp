@@ -12,12 +12,18 @@
 namespace pagewheel {
 namespace {
 
-enum Kind { KEYS, VALUES, CONVOLUTIONS, num_kinds };
+enum Kind { KEYS, VALUES, CONVOLUTIONS, GATED_DELTAS, SELECTIVE_SSMS, num_kinds };
+
+/// Whether a sequence has one of it, and not a block for some of its tokens.
+bool is_state(Kind kind) {
+    return kind > VALUES;
+}
 
 /// Number and kind of a cache of that name.
 std::optional<std::pair<int, Kind>> place_of(const std::string& name) {
     const char* prefixes[num_kinds] = {ports::key_cache_prefix, ports::value_cache_prefix,
-                                       ports::conv_state_prefix};
+                                       ports::conv_state_prefix, ports::gated_delta_state_prefix,
+                                       ports::selective_ssm_state_prefix};
     for (int i = 0; i < num_kinds; ++i) {
         const std::string prefix = prefixes[i];
         if (name.rfind(prefix, 0) == 0)
@@ -61,8 +67,8 @@ CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
     for (size_t i = 0; i < model.inputs().size(); ++i) {
         for (const std::string& name : model.inputs()[i].get_names()) {
             if (const auto place = place_of(name))
-                ports.emplace(
-                    *place, read_port(model.inputs()[i], i, place->second == CONVOLUTIONS ? 2 : 4));
+                ports.emplace(*place,
+                              read_port(model.inputs()[i], i, is_state(place->second) ? 2 : 4));
             if (name == ports::cache_directory) geometry.directory_index = i;
         }
     }
@@ -75,9 +81,9 @@ CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
     if (ports.empty() || geometry.block_size == 0)
         throw Error("the model has no paged KV cache", ErrorCode::model_unsupported);
     for (auto& [place, port] : ports) {
-        const bool is_state = place.second == CONVOLUTIONS;
-        (is_state ? geometry.state_bytes : geometry.block_bytes) += port.block_bytes();
-        (is_state ? geometry.states : geometry.ports).push_back(std::move(port));
+        const bool state = is_state(place.second);
+        (state ? geometry.state_bytes : geometry.block_bytes) += port.block_bytes();
+        (state ? geometry.states : geometry.ports).push_back(std::move(port));
     }
     return geometry;
 }

@@ -20,6 +20,8 @@ inline constexpr const char* score_window = "score_aggregation_window";
 inline constexpr const char* key_cache_prefix = "key_cache.";
 inline constexpr const char* value_cache_prefix = "value_cache.";
 inline constexpr const char* conv_state_prefix = "conv_state_table.";
+inline constexpr const char* gated_delta_state_prefix = "gated_delta_state_table.";
+inline constexpr const char* selective_ssm_state_prefix = "selective_ssm_state_table.";
 inline constexpr const char* block_indices_prefix = "block_indices.";
 
 // Of pagewheel's passes.

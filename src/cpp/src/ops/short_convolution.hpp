@@ -33,6 +33,8 @@ public:
     size_t output_width(size_t) const override { return m_config->channels; }
     void run(const NativeInputs& inputs, float* const* outputs) const override;
 
+    const kernels::ShortConvolutionConfig& config() const { return *m_config; }
+
 private:
     std::shared_ptr<const kernels::ShortConvolutionConfig> m_config;
 };

@@ -2,6 +2,7 @@
 
 #include "kernels/isa/avx512/vectors.hpp"
 #include "kernels/simd/logits.hpp"
+#include "kernels/simd/state.hpp"
 
 namespace pagewheel::kernels::avx512 {
 
@@ -11,7 +12,8 @@ Kernels kernels(CpuFeatures features) {
     if (bf16) linear.bf16 = bf16_kernels();
     return {simd::logits_kernels<Avx512>(),
             linear,
-            {decode_kernels, prefill_kernels, bf16 ? prefill_kernels_bf16 : prefill_kernels}};
+            {decode_kernels, prefill_kernels, bf16 ? prefill_kernels_bf16 : prefill_kernels},
+            simd::state_kernels<Avx512>()};
 }
 
 }  // namespace pagewheel::kernels::avx512

@@ -7,6 +7,7 @@ Kernels kernels(CpuFeatures) {
     Kernels all{};
     all.logits = scalar_logits;
     all.linear = linear_reference();
+    all.state = {scalar_gated_delta_chunk, scalar_convolve};
     return all;
 }
 

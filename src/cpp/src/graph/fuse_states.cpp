@@ -1,0 +1,205 @@
+#include "graph/passes.hpp"
+
+#include <optional>
+#include <vector>
+
+#include "graph/function_patterns.hpp"
+#include "graph/node_queries.hpp"
+#include "openvino/op/add.hpp"
+#include "openvino/op/multiply.hpp"
+#include "openvino/op/sigmoid.hpp"
+#include "openvino/op/softplus.hpp"
+#include "openvino/op/split.hpp"
+#include "openvino/op/variadic_split.hpp"
+#include "ops/gated_delta_rule.hpp"
+#include "ops/short_convolution.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// The last view of `value`, each the only reader of the one before, that anything else reads.
+ov::Output<ov::Node> through_views(ov::Output<ov::Node> value) {
+    for (auto reader = only_reader(value); reader && is_view(*reader); reader = only_reader(value))
+        value = reader->output(0);
+    return value;
+}
+
+/// `value` as rows [tokens, width].
+ov::Output<ov::Node> as_rows(const ov::Output<ov::Node>& value) {
+    const ov::PartialShape& shape = value.get_partial_shape();
+    if (shape.size() == 2) return value;
+    const auto width = int64_t(row_width(shape));
+    const auto pattern =
+        ov::op::v0::Constant::create(ov::element::i64, {2}, std::vector<int64_t>{-1, width});
+    return std::make_shared<ov::op::v1::Reshape>(value, pattern, false);
+}
+
+/// Puts rows into the place of `value`, which has their elements in another shape of one dynamic
+/// dimension at most. False if it has more.
+bool replace_by_view(ov::Output<ov::Node> value, const ov::Output<ov::Node>& rows) {
+    std::vector<int64_t> shape;
+    size_t dynamic = 0;
+    for (const ov::Dimension& dimension : value.get_partial_shape()) {
+        dynamic += dimension.is_dynamic();
+        shape.push_back(dimension.is_dynamic() ? -1 : dimension.get_length());
+    }
+    if (dynamic > 1) return false;
+    const auto pattern = ov::op::v0::Constant::create(ov::element::i64, {shape.size()}, shape);
+    value.replace(std::make_shared<ov::op::v1::Reshape>(rows, pattern, false));
+    return true;
+}
+
+// ---- Short convolutions
+
+bool fuse_silu(const std::shared_ptr<ShortConvolution>& node) {
+    const ov::Output<ov::Node> seen = through_views(node->output(0));
+    const auto reader = only_reader(seen);
+    if (node->config().silu || !reader || silu_input(reader->output(0)) != seen) return false;
+    auto config = std::make_shared<kernels::ShortConvolutionConfig>(node->config());
+    config->silu = true;
+    reader->output(0).replace(seen);
+    replace_with(node, std::make_shared<ShortConvolution>(node->input_values(), config));
+    return true;
+}
+
+// ---- Gated delta rules
+
+/// Rows, and where what is meant begins in them.
+struct Part {
+    ov::Output<ov::Node> rows;
+    size_t offset;
+};
+
+/// The rows that a split along their channels makes `value` of; null if none does.
+std::optional<Part> part_of_split(const ov::Output<ov::Node>& value, size_t width) {
+    const ov::Output<ov::Node> source = without_views(value);
+    const auto node = source.get_node_shared_ptr();
+    const bool is_split =
+        ov::is_type<ov::op::v1::VariadicSplit>(node) || ov::is_type<ov::op::v1::Split>(node);
+    if (!is_split || row_width(source.get_partial_shape()) != width) return {};
+    const ov::PartialShape& whole = node->get_input_partial_shape(0);
+    if (row_width(whole) == 0 || node->get_input_element_type(0) != ov::element::f32 ||
+        !is_axis(node->input_value(1), int64_t(whole.size()) - 1, whole.size()))
+        return {};
+    size_t offset = 0;
+    for (size_t i = 0; i < source.get_index(); ++i) {
+        const size_t before = row_width(node->get_output_partial_shape(i));
+        if (before == 0) return {};
+        offset += before;
+    }
+    return Part{node->input_value(0), offset};
+}
+
+/// What the rule's input is computed from, if it is a sigmoid.
+ov::Output<ov::Node> logit_of(const ov::Output<ov::Node>& betas, size_t heads) {
+    const ov::Output<ov::Node> value = without_views(betas);
+    if (!as<ov::op::v0::Sigmoid>(value) || row_width(value.get_partial_shape()) != heads) return {};
+    return value.get_node()->input_value(0);
+}
+
+std::optional<std::vector<float>> each_head(const ov::Output<ov::Node>& value, size_t heads) {
+    const auto constant = constant_under(value);
+    if (!constant || ov::shape_size(constant->get_shape()) != heads) return {};
+    return constant->cast_vector<float>();
+}
+
+/// a, and what rate * softplus(a + bias) has besides.
+struct Decay {
+    ov::Output<ov::Node> a;
+    std::vector<float> rates, bias;
+};
+
+std::optional<Decay> decay_of(const ov::Output<ov::Node>& decays, size_t heads) {
+    const auto constants = [&](const auto& value) { return each_head(value, heads); };
+    const ov::Output<ov::Node> value = without_views(decays);
+    const auto product = split_operands<ov::op::v1::Multiply>(value, constants);
+    if (!product || row_width(value.get_partial_shape()) != heads) return {};
+    const auto softplus = as<ov::op::v4::SoftPlus>(product->second);
+    if (!softplus) return {};
+    const auto sum = split_operands<ov::op::v1::Add>(softplus->input_value(0), constants);
+    if (!sum) return {};
+    return Decay{sum->second, product->first, sum->first};
+}
+
+/// gamma * (y / rms(y)) * silu(z) of each head of the rule's output.
+struct GatedNorm {
+    ov::Output<ov::Node> output, z;
+    RmsNorm norm;
+};
+
+std::optional<GatedNorm> gated_norm_of(const GatedDeltaRule& node) {
+    const ov::Output<ov::Node> y = through_views(const_cast<GatedDeltaRule&>(node).output(0));
+    for (const auto& input : y.get_target_inputs()) {
+        const auto normed = only_reader(input.get_node()->output(0));
+        const auto gated = normed ? only_reader(normed->output(0)) : nullptr;
+        if (!gated || !ov::is_type<ov::op::v1::Multiply>(gated)) continue;
+        const auto norm = find_norm(normed->output(0), node.config().value_size);
+        if (!norm || norm->x != y) continue;
+        const auto silu = split_operands<ov::op::v1::Multiply>(gated, [&](const auto& value) {
+            const ov::Output<ov::Node> z = silu_input(without_views(value));
+            return z.get_node() ? std::optional<ov::Output<ov::Node>>(z) : std::nullopt;
+        });
+        if (!silu || silu->second.get_node_shared_ptr() != normed) continue;
+        const ov::Output<ov::Node> z = without_views(silu->first);
+        if (row_width(z.get_partial_shape()) != node.config().value_width() ||
+            z.get_element_type() != ov::element::f32)
+            continue;
+        return GatedNorm{through_views(gated->output(0)), z, norm->norm};
+    }
+    return {};
+}
+
+bool fuse_rule(const std::shared_ptr<GatedDeltaRule>& node) {
+    if (!node->config().decay_rates.empty() || node->config().beta_is_logit) return false;
+    auto config = std::make_shared<kernels::GatedDeltaRuleConfig>(node->config());
+    ov::OutputVector inputs = node->input_values();
+    GatedDeltaRule::Offsets offsets = node->offsets();
+    bool changed = false;
+    for (const size_t i : {GatedDeltaRule::queries, GatedDeltaRule::keys, GatedDeltaRule::values}) {
+        const size_t width =
+            i == GatedDeltaRule::values ? config->value_width() : config->key_width();
+        const auto part = part_of_split(inputs[i], width);
+        if (!part) continue;
+        inputs[i] = as_rows(part->rows);
+        offsets[i] = part->offset;
+        changed = true;
+    }
+    if (const auto logit = logit_of(inputs[GatedDeltaRule::betas], config->value_heads);
+        logit.get_node()) {
+        inputs[GatedDeltaRule::betas] = as_rows(logit);
+        config->beta_is_logit = changed = true;
+    }
+    if (auto decay = decay_of(inputs[GatedDeltaRule::decays], config->value_heads)) {
+        inputs[GatedDeltaRule::decays] = as_rows(decay->a);
+        config->decay_rates = std::move(decay->rates);
+        config->decay_bias = std::move(decay->bias);
+        changed = true;
+    }
+    const auto gated = gated_norm_of(*node);
+    if (gated) {
+        inputs.insert(inputs.begin() + GatedDeltaRule::gates, as_rows(gated->z));
+        config->norm_weight = *gated->norm.gamma;
+        config->norm_epsilon = gated->norm.epsilon;
+    }
+    if (!changed && !gated) return false;
+    const auto fused = std::make_shared<GatedDeltaRule>(inputs, config, offsets);
+    fused->set_friendly_name(node->get_friendly_name());
+    if (gated && replace_by_view(gated->output, fused)) return true;
+    if (!gated) node->output(0).replace(fused->output(0));
+    return !gated;
+}
+
+}  // namespace
+
+size_t fuse_states(const std::shared_ptr<ov::Model>& model) {
+    size_t count = 0;
+    for (const auto& node : model->get_ordered_ops()) {
+        if (const auto convolution = ov::as_type_ptr<ShortConvolution>(node))
+            count += fuse_silu(convolution);
+        if (const auto rule = ov::as_type_ptr<GatedDeltaRule>(node)) count += fuse_rule(rule);
+    }
+    if (count > 0) model->validate_nodes_and_infer_types();
+    return count;
+}
+
+}  // namespace pagewheel

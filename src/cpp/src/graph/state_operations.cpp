@@ -1,0 +1,171 @@
+#include "graph/state_operations.hpp"
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/check.hpp"
+#include "graph/node_queries.hpp"
+#include "openvino/core/attribute_visitor.hpp"
+#include "openvino/op/convert.hpp"
+#include "openvino/op/reshape.hpp"
+#include "ops/gated_delta_rule.hpp"
+#include "ops/short_convolution.hpp"
+#include "pagewheel/errors.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// The config, if it is one.
+template <class Config>
+std::shared_ptr<const Config> checked(std::shared_ptr<Config> config) {
+    try {
+        config->check();
+    } catch (const InvalidArgument& error) {
+        throw NotServed(error.what());
+    }
+    return config;
+}
+
+/// Inputs of OpenVINO's PagedCausalConv1D.
+namespace convolution_input {
+enum : size_t { tokens = 0, states = 1, weights = 2, bias = 3 };
+}  // namespace convolution_input
+
+StateOperation short_convolution(const std::shared_ptr<ov::Node>& node,
+                                 const NativeAttentionOptions&) {
+    const auto weights =
+        constant_under(without_reshapes(node->input_value(convolution_input::weights)));
+    if (!weights) throw NotServed("its weights are no constant");
+    const ov::PartialShape& shape = node->get_input_partial_shape(convolution_input::weights);
+    if (shape.size() != 3 || shape.is_dynamic() || shape[1] != 1)
+        throw NotServed(concat("its weights have shape ", shape));
+    kernels::ShortConvolutionConfig config;
+    config.channels = size_t(shape[0].get_length());
+    config.length = size_t(shape[2].get_length());
+    const auto values = weights->cast_vector<float>();
+    config.weights.resize(values.size());
+    for (size_t channel = 0; channel < config.channels; ++channel)
+        for (size_t tap = 0; tap < config.length; ++tap)
+            config.weights[tap * config.channels + channel] = values[channel * config.length + tap];
+    config.bias = constant_at(*node, convolution_input::bias)->cast_vector<float>();
+    const auto shared =
+        checked(std::make_shared<kernels::ShortConvolutionConfig>(std::move(config)));
+    return {convolution_input::states, shared->state_bytes(),
+            [=](const ov::Output<ov::Node>& states, const ov::Output<ov::Node>& tables) {
+                const auto tokens = as_f32(node->input_value(convolution_input::tokens));
+                const auto native = std::make_shared<ShortConvolution>(
+                    ov::OutputVector{tokens, states, tables}, shared);
+                native->set_friendly_name(node->get_friendly_name());
+                return native->output(0);
+            }};
+}
+
+/// Inputs of OpenVINO's PagedGatedDeltaNet.
+namespace delta_input {
+enum : size_t { queries = 0, keys = 1, values = 2, states = 3, decays = 4, betas = 5 };
+}  // namespace delta_input
+
+class DeltaAttributes : public ov::AttributeVisitor {
+public:
+    bool normalises = false;
+    float query_epsilon = 0, key_epsilon = 0;
+
+    void on_adapter(const std::string&, ov::ValueAccessor<void>&) override {}
+    void on_adapter(const std::string& name, ov::ValueAccessor<bool>& adapter) override {
+        if (name == "use_qk_l2norm") normalises = adapter.get();
+    }
+    void on_adapter(const std::string& name, ov::ValueAccessor<double>& adapter) override {
+        if (name == "q_l2_norm_eps") query_epsilon = float(adapter.get());
+        if (name == "k_l2_norm_eps") key_epsilon = float(adapter.get());
+    }
+};
+
+ov::Output<ov::Node> reshaped_to(const ov::Output<ov::Node>& value, std::vector<int64_t> shape) {
+    const auto pattern =
+        ov::op::v0::Constant::create(ov::element::i64, {shape.size()}, std::move(shape));
+    return std::make_shared<ov::op::v1::Reshape>(value, pattern, false);
+}
+
+/// What takes the place of a PagedGatedDeltaNet's output, [tokens, heads, size]. OpenVINO gives it
+/// back the dimensions of its batch by a Reshape with the number of key heads, of which there may
+/// be fewer: so that goes too.
+ov::Output<ov::Node> heads_of(const ov::Output<ov::Node>& rows,
+                              const std::shared_ptr<ov::Node>& node, size_t heads, size_t size) {
+    const auto reader = only_reader(node->output(0));
+    if (ov::is_type<ov::op::v1::Reshape>(reader) &&
+        reader->get_output_partial_shape(0).size() == 4) {
+        const bool first = reader->get_output_partial_shape(0)[0].is_dynamic();
+        reader->output(0).replace(
+            reshaped_to(rows, {first ? -1 : 1, first ? 1 : -1, int64_t(heads), int64_t(size)}));
+    }
+    return reshaped_to(rows, {-1, int64_t(heads), int64_t(size)});
+}
+
+StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
+                                const NativeAttentionOptions& options) {
+    kernels::GatedDeltaRuleConfig config;
+    const auto read_heads = [&](size_t input, size_t& heads, size_t& size) {
+        const ov::PartialShape& shape = node->get_input_partial_shape(input);
+        if (shape.size() != 3 || shape[1].is_dynamic() || shape[2].is_dynamic())
+            throw NotServed(concat("its input ", input, " has shape ", shape));
+        heads = size_t(shape[1].get_length());
+        size = size_t(shape[2].get_length());
+    };
+    read_heads(delta_input::keys, config.key_heads, config.key_size);
+    read_heads(delta_input::values, config.value_heads, config.value_size);
+    DeltaAttributes attributes;
+    node->visit_attributes(attributes);
+    if (attributes.normalises) {
+        config.query_epsilon = attributes.query_epsilon;
+        config.key_epsilon = attributes.key_epsilon;
+    }
+    config.batch_invariant = options.batch_invariant;
+    const auto shared = checked(std::make_shared<kernels::GatedDeltaRuleConfig>(std::move(config)));
+    return {delta_input::states, shared->state_bytes(),
+            [=](const ov::Output<ov::Node>& states, const ov::Output<ov::Node>& tables) {
+                const auto rows = [&](size_t input, size_t width) {
+                    return reshaped_to(as_f32(node->input_value(input)), {-1, int64_t(width)});
+                };
+                const ov::OutputVector inputs{rows(delta_input::queries, shared->key_width()),
+                                              rows(delta_input::keys, shared->key_width()),
+                                              rows(delta_input::values, shared->value_width()),
+                                              rows(delta_input::decays, shared->value_heads),
+                                              rows(delta_input::betas, shared->value_heads),
+                                              states,
+                                              tables};
+                const auto native =
+                    std::make_shared<GatedDeltaRule>(inputs, shared, GatedDeltaRule::Offsets{});
+                native->set_friendly_name(node->get_friendly_name());
+                return heads_of(native, node, shared->value_heads, shared->value_size);
+            }};
+}
+
+}  // namespace
+
+std::shared_ptr<ov::op::v0::Constant> constant_at(const ov::Node& node, size_t input) {
+    auto constant = ov::as_type_ptr<ov::op::v0::Constant>(node.get_input_node_shared_ptr(input));
+    if (!constant) throw NotServed(concat("its input ", input, " is no constant"));
+    return constant;
+}
+
+ov::Output<ov::Node> as_f32(const ov::Output<ov::Node>& output) {
+    if (output.get_element_type() == ov::element::f32) return output;
+    return std::make_shared<ov::op::v0::Convert>(output, ov::element::f32);
+}
+
+StateOperation native_state_operation(const std::shared_ptr<ov::Node>& node,
+                                      const NativeAttentionOptions& options) {
+    using Make =
+        StateOperation (*)(const std::shared_ptr<ov::Node>&, const NativeAttentionOptions&);
+    static const std::unordered_map<std::string, Make> operations{
+        {"PagedCausalConv1D", short_convolution},
+        {"PagedGatedDeltaNet", gated_delta_rule},
+    };
+    const auto found = operations.find(node->get_type_name());
+    if (found == operations.end())
+        throw NotServed(concat("pagewheel has no ", node->get_type_name()));
+    return found->second(node, options);
+}
+
+}  // namespace pagewheel
