@@ -12,6 +12,7 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from convert.gguf_delta_nets import delta_net_tensors
 from convert.gguf_writing import add_tensor, finish
 from gguf.constants import GGMLQuantizationType as Kind
 from tokenizers import pre_tokenizers
@@ -34,6 +35,9 @@ ARCHITECTURES = {
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
     "gpt_oss": "gpt-oss",
+    "qwen3_next": "qwen3next",
+    "qwen3_5_text": "qwen35",
+    "qwen3_5_moe_text": "qwen35moe",
 }
 _GEMMA4_SCALES = {
     "router.scale": "ffn_gate_inp.scale",
@@ -222,7 +226,20 @@ def _add_numbers_of_minimax(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
 
+def _add_numbers_of_delta_nets(writer: gguf.GGUFWriter, config: Any) -> None:
+    writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+    writer.add_ssm_state_size(config.linear_key_head_dim)
+    writer.add_ssm_group_count(config.linear_num_key_heads)
+    writer.add_ssm_time_step_rank(config.linear_num_value_heads)
+    writer.add_ssm_inner_size(config.linear_value_head_dim * config.linear_num_value_heads)
+    writer.add_full_attention_interval(config.layer_types.index("full_attention") + 1)
+    _add_numbers_of_shared_experts(writer, config)
+
+
 _OWN_NUMBERS = {
+    "qwen3next": _add_numbers_of_delta_nets,
+    "qwen35": _add_numbers_of_delta_nets,
+    "qwen35moe": _add_numbers_of_delta_nets,
     "qwen2moe": _add_numbers_of_shared_experts,
     "granitemoe": _add_numbers_of_shared_experts,
     "glm4moe": _add_numbers_of_glm4,
@@ -268,6 +285,9 @@ def _tensors(model: PreTrainedModel, name: str, fused_latent: bool) -> dict[str,
                 stem, ending = part, "weight"
             mapped = names.get_name(stem)
             assert mapped is not None, part
+            if mapped.endswith("ssm_a"):
+                tensors[mapped] = changed
+                continue
             tensors[f"{mapped}.{ending}"] = _changed(part, changed, config, name)
     tensors.update(_rope_tensors(model))
     return tensors
@@ -301,6 +321,8 @@ def _expanded(
             (f"{prefix}k_b_proj.weight", keys.transpose(1, 2)),
             (f"{prefix}v_b_proj.weight", of_values),
         ]
+    if ".linear_attn." in full:
+        return delta_net_tensors(full, values, name, model.config)
     full = full.replace(".gate.moe_statics.", ".moe_statics.")
     full = full.replace(".block_sparse_moe.router.", ".mlp.gate.")
     full = full.replace(".block_sparse_moe.", ".mlp.").replace(".output_linear.", ".down_proj.")
@@ -329,7 +351,8 @@ def _expanded(
 
 
 def _changed(part: str, values: torch.Tensor, config: Any, name: str) -> torch.Tensor:
-    if name in ("gemma", "gemma2", "gemma3") and "norm" in part:
+    centred = ("gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe")
+    if name in centred and "norm" in part and "linear_attn.norm" not in part:
         return values + 1
     if name in _PERMUTED and ("q_proj" in part or "k_proj" in part):
         heads = config.num_attention_heads if "q_proj" in part else config.num_key_value_heads

@@ -28,6 +28,21 @@ _COMMON = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+_DELTA = {
+    "hidden_size": 96,
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 16,
+}
+_DELTA_EXPERTS = {
+    "num_experts": 5,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 36,
+    "shared_expert_intermediate_size": 44,
+}
 _LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5000.0,
@@ -169,11 +184,21 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
                               "layer_types": ["conv", "full_attention", "conv", "conv"],
                               "num_dense_layers": 1, "num_experts": 5, "num_experts_per_tok": 2,
                               "moe_intermediate_size": 36, "routed_scaling_factor": 1.5}),
+    # Key and value heads that vectors hold whole, and others.
+    "qwen3_5": ("qwen3_5_text", {**_DELTA, "linear_key_head_dim": 16, "linear_value_head_dim": 32}),
+    "qwen3_5-odd": ("qwen3_5_text", {**_DELTA, "linear_num_key_heads": 4,
+                                     "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+                                     "linear_conv_kernel_dim": 3, "tie_word_embeddings": True,
+                                     "layer_types": ["full_attention", "linear_attention",
+                                                     "linear_attention"]}),
+    "qwen3_5_moe": ("qwen3_5_moe_text", {**_DELTA, **_DELTA_EXPERTS}),
+    "qwen3_next": ("qwen3_next", {**_DELTA, **_DELTA_EXPERTS}),
 }  # fmt: skip
 
-# Model types whose layers keep states: OpenVINO's attention has no tables for them, and GGUF files
-# of them are not read.
-WITH_STATES = ("lfm2", "lfm2_moe")
+# Model types whose layers keep states: OpenVINO's attention has no tables for them.
+WITH_STATES = ("lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+# Model types whose GGUF files are not read.
+WITHOUT_GGUF = ("lfm2", "lfm2_moe")
 
 
 def make(name: str) -> PreTrainedModel:
@@ -183,7 +208,8 @@ def make(name: str) -> PreTrainedModel:
     # Only eager attention has soft caps and sinks.
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
-    offset = 0.0 if config.model_type in ("gemma", "gemma2", "gemma3_text") else 1.0
+    centred = ("gemma", "gemma2", "gemma3_text", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+    offset = 0.0 if config.model_type in centred else 1.0
     unscaled = config.model_type in ("gemma3n_text", "gemma4_text")
     with torch.no_grad():
         values = [*model.named_parameters()]
@@ -192,6 +218,8 @@ def make(name: str) -> PreTrainedModel:
             random = torch.randn(parameter.shape, generator=generator)
             if "q_norm" in parameter_name and unscaled:
                 parameter.copy_(0.2 + 0.05 * random)  # in place of 1 / sqrt(head size)
+            elif "linear_attn.norm" in parameter_name:
+                parameter.copy_(1.0 + 0.3 * random)
             elif "norm" in parameter_name:
                 parameter.copy_(offset + 0.3 * random)
             elif parameter.ndim == 1 or "bias" in parameter_name:

@@ -19,6 +19,7 @@ from pagewheel.convert.graph.model import build_model
 
 # What llama.cpp's files have no key for is left at the value that llama.cpp takes.
 CHANGES: dict[str, dict[str, Any]] = {
+    "qwen3_5-odd": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "llama3": {"attention_bias": False, "mlp_bias": False},
     "mistral": {"sliding_window": None},
     "mixtral": {"sliding_window": None},
@@ -46,7 +47,7 @@ def logits(source: GGUFSource, ids: list[int]) -> Any:
 NAMES = [
     name
     for name, (model_type, _) in tiny_models.ARCHITECTURES.items()
-    if model_type not in tiny_models.WITH_STATES
+    if model_type not in tiny_models.WITHOUT_GGUF
 ]
 
 

@@ -18,7 +18,13 @@ from pagewheel.convert import convert
 TEXT = tiny_models.random_ids(300)
 
 
-@pytest.fixture(scope="module", params=["lfm2", "lfm2-bias", "lfm2_moe"])
+NAMES = [
+    *("lfm2", "lfm2-bias", "lfm2_moe"),
+    *("qwen3_5", "qwen3_5-odd", "qwen3_5_moe", "qwen3_next"),
+]
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def model(request: pytest.FixtureRequest) -> Any:
     return tiny_models.make(request.param)
 

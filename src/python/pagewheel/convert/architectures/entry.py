@@ -18,7 +18,7 @@ from .reader import Reader
 # Weights that are no layer's "weight": named in full.
 _FULL_NAMES = (
     *(".bias", ".sinks", ".e_score_correction_bias"),
-    *(".correct_output_scale", ".layer_scalar"),
+    *(".correct_output_scale", ".layer_scalar", ".A_log", ".dt_bias"),
 )
 
 
@@ -85,6 +85,23 @@ class ModelType:
     read: Callable[[Reader], Architecture]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     recipe: Callable[[Architecture, str], Recipe | None] = lambda _arch, _name: None
+    # Where other checkpoints keep it, if there are two kinds.
+    other_recipe: Callable[[Architecture, str], Recipe | None] = lambda _arch, _name: None
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """Where a GGUF file keeps a layer's weight, named without the block.
+
+    `rows` are taken from a tensor of `shape`; then blocks of columns, as many as `columns` are
+    long, change their order. `negative_exponential`: the file holds -exp(weight).
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    rows: tuple[int, ...] | None = None
+    columns: tuple[int, ...] | None = None
+    negative_exponential: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +116,8 @@ class GGUFArchitecture:
     interleaved: bool = False
     # The checkpoint holds norm weights - 1; llama.cpp adds the 1 when it writes a file.
     norms_with_offset: bool = False
+    # Of weights that `names` do not describe.
+    part: Callable[[Architecture, str], FilePart | None] = lambda _arch, _name: None
     # Rows that the checkpoint's recipe takes from a larger tensor are in such a tensor here too.
     fused_as_in_checkpoint: bool = False
     # rope_freqs.weight divides the frequencies; False: `config` has read it.

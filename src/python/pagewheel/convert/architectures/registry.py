@@ -23,6 +23,7 @@ from . import (
     phi3,
     phimoe,
     qwen,
+    qwen_hybrid,
     yoco,
 )
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
@@ -31,7 +32,7 @@ from .reader import ModelConfig, Reader
 
 _MODULES = (
     *(llama, qwen, gpt_oss, deepseek, mixtures, phi3, phimoe),
-    *(gemma, gemma3n, gemma4, yoco, lfm2),
+    *(gemma, gemma3n, gemma4, yoco, lfm2, qwen_hybrid),
 )
 _FAMILIES: tuple[Family, ...] = tuple(each.FAMILY for each in _MODULES)
 MODEL_TYPES: Mapping[str, ModelType] = {
@@ -73,6 +74,11 @@ def read_architecture(
 def recipe(arch: Architecture, name: str) -> Recipe:
     """The parts of a Hugging Face checkpoint that make the weight `name`."""
     return MODEL_TYPES[arch.model_type].recipe(arch, name) or (Part(tensor_name(name)),)
+
+
+def other_recipe(arch: Architecture, name: str) -> Recipe | None:
+    """The same of checkpoints that lack those parts."""
+    return MODEL_TYPES[arch.model_type].other_recipe(arch, name)
 
 
 def gguf_architecture(file: GGUFConfig) -> GGUFArchitecture:

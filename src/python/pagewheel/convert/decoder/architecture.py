@@ -119,6 +119,8 @@ class Attention:
     values_are_keys: bool = False  # no v_proj: values are the keys before norm and rotation
     latent: LatentKeys | None = None
     separate_value_size: int | None = None  # where it is not the head size
+    # What heads give is multiplied by the sigmoid of the projection self_attn.gate_proj.
+    output_gate: bool = False
 
     def __post_init__(self) -> None:
         _check_positive(self, "heads", "kv_heads", "head_size")
@@ -160,6 +162,42 @@ class ShortConvolution:
 
     def __post_init__(self) -> None:
         _check_range("the length of short convolutions", self.length, 2, _MAX_CONVOLUTION)
+
+
+@dataclass(frozen=True)
+class GatedDeltaNet:
+    """A mixer of tokens in place of attention (Yang et al., arXiv 2412.06464).
+
+    Queries, keys and values pass a short convolution over `length` tokens and SiLU. Each value
+    head keeps a matrix. Weights, under linear_attn: in_proj_qkv, in_proj_z, in_proj_b, in_proj_a,
+    conv1d [channels, 1, length], A_log and dt_bias [value_heads], norm [value_size], out_proj.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_size: int
+    value_size: int
+    length: int
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "key_heads", "value_heads", "key_size", "value_size")
+        if max(self.key_width, self.value_width) > _MAX_WIDTH:
+            raise ConversionError(
+                f"{self.value_heads} heads of {self.value_size} are more than any model has"
+            )
+        if self.value_heads % self.key_heads:
+            raise ConversionError(
+                f"{self.value_heads} value heads are no multiple of {self.key_heads} key heads"
+            )
+        _check_range("the length of short convolutions", self.length, 2, _MAX_CONVOLUTION)
+
+    @property
+    def key_width(self) -> int:
+        return self.key_heads * self.key_size
+
+    @property
+    def value_width(self) -> int:
+        return self.value_heads * self.value_size
 
 
 @dataclass(frozen=True)
@@ -228,7 +266,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Layer:
-    mixer: Attention | ShortConvolution  # of tokens
+    mixer: Attention | ShortConvolution | GatedDeltaNet  # of tokens
     mlp: Mlp | Experts
     # Experts beside a plain MLP, which read what it reads before its norm. Weights: moe, with
     # moe.router_scale [hidden] and moe.expert_scales [count], and three norms of their own.
@@ -376,10 +414,7 @@ def weight_shapes(arch: Architecture) -> Shapes:
         own: Shapes = {}
         for norm in filter(None, arch.norms.value):
             own |= _norm(arch, norm)
-        if isinstance(layer.mixer, Attention):
-            own |= _under("self_attn", _attention_shapes(layer.mixer, hidden))
-        else:
-            own |= _under("conv", _convolution_shapes(layer.mixer, hidden))
+        own |= _mixer_shapes(layer.mixer, hidden)
         own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
         if layer.beside is not None:
             own |= {norm: (hidden,) for norm in NORMS_BESIDE}
@@ -439,6 +474,29 @@ def _altup_shapes(altup: AltUp, hidden: int) -> Shapes:
     }
 
 
+def _mixer_shapes(mixer: Attention | ShortConvolution | GatedDeltaNet, hidden: int) -> Shapes:
+    if isinstance(mixer, Attention):
+        return _under("self_attn", _attention_shapes(mixer, hidden))
+    if isinstance(mixer, GatedDeltaNet):
+        return _under("linear_attn", _delta_shapes(mixer, hidden))
+    return _under("conv", _convolution_shapes(mixer, hidden))
+
+
+def _delta_shapes(net: GatedDeltaNet, hidden: int) -> Shapes:
+    channels = 2 * net.key_width + net.value_width
+    return {
+        **_linear("in_proj_qkv", channels, hidden),
+        "conv1d": (channels, 1, net.length),
+        **_linear("in_proj_b", net.value_heads, hidden),
+        "A_log": (net.value_heads,),
+        "dt_bias": (net.value_heads,),
+        **_linear("in_proj_a", net.value_heads, hidden),
+        "norm": (net.value_size,),
+        **_linear("in_proj_z", net.value_width, hidden),
+        **_linear("out_proj", hidden, net.value_width),
+    }
+
+
 def _attention_shapes(attention: Attention, hidden: int) -> Shapes:
     if attention.latent is not None:
         return _latent_shapes(attention, attention.latent, hidden)
@@ -449,6 +507,8 @@ def _attention_shapes(attention: Attention, hidden: int) -> Shapes:
         shapes |= _linear("k_proj", kv, hidden, bias)
     if own_cache and not attention.values_are_keys:
         shapes |= _linear("v_proj", kv, hidden, bias)
+    if attention.output_gate:
+        shapes |= _linear("gate_proj", query, hidden, bias)
     shapes |= _linear("o_proj", hidden, query, attention.output_bias)
     if attention.query_key_norm is not QueryKeyNorm.NONE:
         whole = attention.query_key_norm is QueryKeyNorm.WHOLE

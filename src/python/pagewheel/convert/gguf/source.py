@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+import openvino as ov
 
 from ...errors import ConversionError
-from ..architectures.entry import Part
+from ..architectures.entry import FilePart, Part
 from ..architectures.gguf_config import GGUFConfig, Metadata
 from ..architectures.registry import (
     gguf_architecture,
@@ -19,7 +20,13 @@ from ..architectures.registry import (
 from ..decoder.architecture import Architecture, weight_shapes
 from ..decoder.rotary import RotaryEmbedding
 from ..files.mapped_file import PagesInUse
-from ..weights.weight import QuantizedWeight, Weight, dense_f32
+from ..weights.weight import (
+    DenseWeight,
+    QuantizedWeight,
+    Weight,
+    dense_f32,
+    with_column_blocks,
+)
 from .blocks import decode, decode_transposed
 from .file import GGUFFile
 
@@ -117,10 +124,22 @@ class GGUFSource:
             else:
                 data = tensor.data if place.rows is None else tensor.data[place.rows]
                 weight = decode(place.tensor, tensor.type, shape, data)
+            weight = self._restored(name, weight)
         except ConversionError as error:
             raise ConversionError(f"{self.file.path}: {error}") from None
         if isinstance(weight, QuantizedWeight):  # no view of the file
             self._pages.give_back()
+        return weight
+
+    def _restored(self, name: str, weight: Weight) -> Weight:
+        part = self.kind.part(self.architecture, name)
+        if part is not None and part.columns is not None:
+            weight = with_column_blocks(weight, part.columns)
+        if part is not None and part.negative_exponential:
+            values = -dense_f32(weight)
+            if not (values > 0).all():
+                raise ConversionError(f"tensor {part.tensor!r} must hold negative numbers")
+            weight = DenseWeight(np.log(values), ov.Type.f32)
         return weight
 
     def _vector(self, name: str) -> list[float]:
@@ -159,6 +178,10 @@ class GGUFSource:
                 continue
             if name.startswith("layers."):
                 _, layer, part = name.split(".", 2)
+                own = self.kind.part(self.architecture, name)
+                if own is not None:
+                    places[name] = _place_of_part(own, layer)
+                    continue
                 places[name] = _Place(f"blk.{layer}.{_tensor_name(part, in_layers)}", shape)
             elif name in _OUTSIDE_LAYERS:
                 places[name] = _Place(_OUTSIDE_LAYERS[name], shape)
@@ -252,6 +275,11 @@ def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:
     stem = part.removesuffix(".bias").removesuffix("_bias")
     name = in_layers[stem]
     return name if "." in name else f"{name}.{'bias' if stem != part else 'weight'}"
+
+
+def _place_of_part(part: FilePart, layer: str) -> _Place:
+    rows = None if part.rows is None else np.array(part.rows, np.intp)
+    return _Place(f"blk.{layer}.{part.tensor}", part.shape, rows)
 
 
 def _place_of_rows(part: Part, shape: tuple[int, ...], in_layers: Mapping[str, str]) -> _Place:

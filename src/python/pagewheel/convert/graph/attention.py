@@ -187,6 +187,9 @@ class AttentionBuilder:
             i64([0, 0, attention.heads * attention.value_size]),
             True,
         )
+        if attention.output_gate:
+            gate = self.weighted.linear(x, f"{prefix}.gate_proj", attention.bias)
+            merged = ops.multiply(merged, ops.sigmoid(gate))
         return self.weighted.linear(merged, f"{prefix}.o_proj", attention.output_bias)
 
     def _query(self, x: ov.Node, attention: Attention, prefix: str) -> ov.Node:

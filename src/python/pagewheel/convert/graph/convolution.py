@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import openvino as ov
 import openvino.opset6 as ops6
 import openvino.opset13 as ops
@@ -34,35 +35,39 @@ class ConvolutionBuilder:
             slice_last(projected, 3, part * hidden, (part + 1) * hidden) for part in range(3)
         )
         channels = ops.transpose(ops.multiply(before, tokens), i64([0, 2, 1]))
-        convolved = self._convolved(channels, convolution.length, layer)
+        weights = dense_f32(self.weighted.weight(f"{prefix}.conv"))
+        mixed, kept = convolved(channels, weights, self.inputs, layer, f"{prefix}.conv")
+        self.assigns.append(kept)
         if convolution.bias:
             bias = dense_f32(self.weighted.weight(f"{prefix}.conv.bias"))
-            convolved = ops.add(convolved, ops.constant(bias.reshape(1, hidden, 1)))
-        gated = ops.multiply(after, ops.transpose(convolved, i64([0, 2, 1])))
+            mixed = ops.add(mixed, ops.constant(bias.reshape(1, hidden, 1)))
+        gated = ops.multiply(after, ops.transpose(mixed, i64([0, 2, 1])))
         return self.weighted.linear(gated, f"{prefix}.out_proj", convolution.bias)
 
-    def _convolved(self, channels: ov.Node, length: int, layer: int) -> ov.Node:
-        """The convolution of [batch, hidden, tokens] with what came before, the same shape back.
 
-        The state holds the last `length` tokens.
-        """
-        hidden = self.weighted.arch.hidden_size
-        info = VariableInfo()
-        info.variable_id = f"cache_params.past.conv.{layer}cache_params.present.conv.{layer}"
-        info.data_type = ov.Type.f32
-        info.data_shape = ov.PartialShape([-1, hidden, length])
-        variable = Variable(info)
-        shape = ops.concat([self.inputs.batch, i64([hidden, length])], 0)
-        past = ops6.read_value(ops.broadcast(f32(0.0), shape), variable)
-        past = named(past, f"cache_params.past.conv.{layer}")
-        ordered = ops.gather(past, self.inputs.beam_idx, i64(0))
-        whole = ops.concat([ordered, channels], -1)
-        end = i64([np.iinfo(np.int64).max])
-        kept = ops.slice(whole, i64([-length]), end, i64([1]), i64([2]))
-        self.assigns.append(ops6.assign(kept, variable))
-        weights = dense_f32(self.weighted.weight(f"layers.{layer}.conv.conv"))
-        convolved = ops.group_convolution(
-            whole, ops.constant(weights.reshape(hidden, 1, 1, length)), [1], [0], [0], [1]
-        )
-        convolved = named(convolved, f"model.layers.{layer}.conv.conv")
-        return ops.slice(convolved, i64([1]), end, i64([1]), i64([2]))
+def convolved(
+    channels: ov.Node, weights: npt.NDArray[np.float32], inputs: Inputs, layer: int, name: str
+) -> tuple[ov.Node, ov.Node]:
+    """The convolution of [batch, channels, tokens] with what came before, the same shape back, and
+    the node that keeps its state.
+
+    The state holds the last `length` tokens. `weights` are [channels, 1, length].
+    """
+    width, _, length = weights.shape
+    info = VariableInfo()
+    info.variable_id = f"cache_params.past.conv.{layer}cache_params.present.conv.{layer}"
+    info.data_type = ov.Type.f32
+    info.data_shape = ov.PartialShape([-1, width, length])
+    variable = Variable(info)
+    shape = ops.concat([inputs.batch, i64([width, length])], 0)
+    past = ops6.read_value(ops.broadcast(f32(0.0), shape), variable)
+    past = named(past, f"cache_params.past.conv.{layer}")
+    ordered = ops.gather(past, inputs.beam_idx, i64(0))
+    whole = ops.concat([ordered, channels], -1)
+    end = i64([np.iinfo(np.int64).max])
+    kept = ops.slice(whole, i64([-length]), end, i64([1]), i64([2]))
+    result = ops.group_convolution(
+        whole, ops.constant(weights.reshape(width, 1, 1, length)), [1], [0], [0], [1]
+    )
+    result = ops.slice(named(result, f"model.{name}"), i64([1]), end, i64([1]), i64([2]))
+    return result, ops6.assign(kept, variable)

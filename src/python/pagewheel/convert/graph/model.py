@@ -1,9 +1,9 @@
 """The decoder as an ov::Model, in the stateful form optimum-intel exports.
 
 Inputs: see `attention.Inputs`. Output: logits f32 [batch, tokens, vocab]. Each
-layer's keys and values, or the tail of its convolution, are state. The patterns are those that
-SDPAToPagedAttention and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul and Gather)
-recognise.
+layer's keys and values, the tail of its convolution, and its matrices are state. The patterns are
+those that SDPAToPagedAttention and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul
+and Gather) recognise.
 """
 
 from __future__ import annotations
@@ -12,10 +12,18 @@ import numpy as np
 import openvino as ov
 import openvino.opset13 as ops
 
-from ..decoder.architecture import NORMS_BESIDE, AltUp, Architecture, Attention, Experts
+from ..decoder.architecture import (
+    NORMS_BESIDE,
+    AltUp,
+    Architecture,
+    Attention,
+    Experts,
+    GatedDeltaNet,
+)
 from ..weights.weight import emit
 from .attention import AttentionBuilder, Inputs
 from .convolution import ConvolutionBuilder
+from .delta import DeltaBuilder
 from .mlp import RoutedExperts, build_mlp
 from .nodes import Weighted, WeightReader, activated, f32, i32, i64, named, scaled, soft_capped
 
@@ -157,6 +165,7 @@ class DecoderBuilder:
         self.inputs = Inputs()
         self.attention = AttentionBuilder(self.weighted, self.inputs)
         self.convolution = ConvolutionBuilder(self.weighted, self.inputs)
+        self.delta = DeltaBuilder(self.weighted, self.inputs)
 
     def build(self) -> ov.Model:
         embeddings = self.weighted.constant("embed_tokens")
@@ -169,7 +178,7 @@ class DecoderBuilder:
         logits = soft_capped(scaled(logits, self.arch.logits_scale), self.arch.logits_soft_cap)
         result = named(ops.result(logits), "logits")
         result.output(0).tensor.set_names({"logits"})
-        assigns = self.attention.assigns + self.convolution.assigns
+        assigns = self.attention.assigns + self.convolution.assigns + self.delta.assigns
         return ov.Model([result], assigns, self.inputs.all, self.arch.model_type)
 
     def layers(self, hidden: ov.Node) -> ov.Node:
@@ -199,9 +208,13 @@ class DecoderBuilder:
 
     def attended(self, normed: ov.Node, layer: int) -> ov.Node:
         """What the layer's mixer of tokens gives."""
-        attends = isinstance(self.arch.layers[layer].mixer, Attention)
-        mixer = self.attention if attends else self.convolution
-        return self.normed(mixer.build(normed, layer), layer, self.arch.norms.value[1])
+        mixer = self.arch.layers[layer].mixer
+        builder: AttentionBuilder | ConvolutionBuilder | DeltaBuilder = self.convolution
+        if isinstance(mixer, Attention):
+            builder = self.attention
+        elif isinstance(mixer, GatedDeltaNet):
+            builder = self.delta
+        return self.normed(builder.build(normed, layer), layer, self.arch.norms.value[1])
 
     def mlp(self, hidden: ov.Node, layer: int) -> ov.Node:
         _, _, before, after = self.arch.norms.value

@@ -12,7 +12,7 @@ import openvino as ov
 
 from ...errors import ConversionError
 from ..architectures.entry import Part, Recipe
-from ..architectures.registry import read_architecture, recipe
+from ..architectures.registry import other_recipe, read_architecture, recipe
 from ..decoder.architecture import weight_shapes
 from ..files.mapped_file import MappedTensor, PagesInUse
 from ..files.source_folder import SourceFolder
@@ -24,7 +24,8 @@ _PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
 # Not part of the decoder, or computed from the config.
 _IGNORED = re.compile(
     r"rotary_emb\.|(^|\.)masked_bias$|\.(k|v|input)_scale$"
-    r"|(^|\.)(vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio)\."
+    r"|(^|\.)(vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio|visual)\."
+    r"|^mtp\."  # guesses further tokens
 )
 _KEYS_AND_VALUES = ("k_proj", "v_proj", "k_norm", "v_norm")
 _SCALE_SUFFIXES = ("_scale_inv", "_scale")  # of f8 tensors
@@ -53,7 +54,7 @@ class HuggingFaceSource:
     def weight(self, name: str) -> Weight:
         """The weight as the checkpoint holds it; f8 as f32."""
         self._pages.give_back()
-        parts = recipe(self.architecture, name)
+        parts = self._recipe(name)
         if self._is_packed(parts[0]):
             return self._packed(parts[0])
         return self._part(parts[0]) if len(parts) == 1 else self._stack(name, parts)
@@ -65,6 +66,12 @@ class HuggingFaceSource:
     @property
     def num_parameters(self) -> int:
         return sum(math.prod(shape) for shape in self._shapes.values())
+
+    def _recipe(self, name: str) -> Recipe:
+        parts = recipe(self.architecture, name)
+        if f"{self._prefix}{parts[0].tensor}" in self.tensors:
+            return parts
+        return other_recipe(self.architecture, name) or parts
 
     def _find_prefix(self) -> str:
         for prefix in _PREFIXES:
@@ -169,7 +176,7 @@ class HuggingFaceSource:
     def _check_tensors(self) -> None:
         used: set[str] = set()
         for name, shape in self._shapes.items():
-            parts = recipe(self.architecture, name)
+            parts = self._recipe(name)
             for part in parts:
                 used |= self._check_part(part, shape if len(parts) == 1 else shape[1:])
         if self.architecture.tied_embeddings:

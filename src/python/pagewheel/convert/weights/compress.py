@@ -25,6 +25,11 @@ from .weight import (
     pack_nibbles,
 )
 
+# Few values each, or what small errors change much.
+_NOT_COMPRESSED = (".mlp.gate", ".bias", ".conv.conv", ".conv1d")
+# Beside the embeddings; decays and betas of delta nets, a row for each head.
+_NOT_IN_4_BITS = ("embed_tokens", "lm_head", ".in_proj_a", ".in_proj_b")
+
 # f32 values handled at a time: bounds temporary memory.
 _CHUNK_VALUES = 1 << 18
 
@@ -44,7 +49,7 @@ def compressing(
         dense = weight(name)
         if isinstance(dense, QuantizedWeight):
             return dense
-        if dense.values.ndim < 2 or name.endswith((".mlp.gate", ".bias", ".conv.conv")):
+        if dense.values.ndim < 2 or name.endswith(_NOT_COMPRESSED):
             return dense
         try:
             result = _compressed(dense, name, compression)
@@ -63,7 +68,7 @@ def _compressed(dense: DenseWeight, name: str, compression: Compression) -> Weig
     if compression.weight_format == "f16":
         return _as_f16(dense)
     columns = dense.values.shape[-1]
-    if compression.weight_format == "int4" and name not in ("embed_tokens", "lm_head"):
+    if compression.weight_format == "int4" and not name.endswith(_NOT_IN_4_BITS):
         for group_size in sorted(GROUP_SIZES, reverse=True):
             if group_size <= compression.group_size and columns % group_size == 0:
                 quantize = _int4_symmetric if compression.symmetric else _int4

@@ -12,6 +12,7 @@ from the first Convert on. More dimensions than two (the experts of a layer) go 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,6 +125,24 @@ def interleave_rows(first: Weight, second: Weight) -> Weight:
                 first.group_size,
             )
     raise ConversionError("two weights of one matrix must be stored in the same type")
+
+
+def with_column_blocks(weight: Weight, order: Sequence[int]) -> Weight:
+    """The weight's columns in as many blocks as `order` is long, in that order.
+
+    Raises ConversionError where a group of quantised values is in two blocks.
+    """
+
+    def moved(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        blocks = array.reshape(*array.shape[:-1], len(order), -1)
+        return blocks[..., list(order), :].reshape(array.shape)
+
+    if isinstance(weight, DenseWeight):
+        return replace(weight, values=moved(weight.values))
+    size = weight.shape[-1] // len(order)
+    if size % weight.group_size:
+        raise ConversionError(f"groups of {weight.group_size} values do not fit heads of {size}")
+    return replace(weight, **{name: moved(each) for name, each in _arrays(weight).items()})
 
 
 def _interleaved(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:

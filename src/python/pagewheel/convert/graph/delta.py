@@ -1,0 +1,168 @@
+"""Gated delta nets, and the states that they keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import openvino as ov
+import openvino.opset6 as ops6
+import openvino.opset13 as ops
+from openvino.op.util import Variable, VariableInfo
+
+from ..decoder.architecture import GatedDeltaNet
+from ..weights.weight import dense_f32
+from .attention import Inputs
+from .convolution import convolved
+from .nodes import Weighted, f32, i32, i64, named
+
+# Of the lengths of queries and keys, as the paper's implementations have it.
+_EPSILON = 1e-6
+
+
+class DeltaBuilder:
+    """Builds the gated delta net of one layer after the other, in the form that
+    SDPAToPagedAttention knows: a Loop over tokens.
+    """
+
+    def __init__(self, weighted: Weighted, inputs: Inputs) -> None:
+        self.weighted = weighted
+        self.inputs = inputs
+        self.assigns: list[ov.Node] = []
+
+    def build(self, x: ov.Node, layer: int) -> ov.Node:
+        """[batch, tokens, hidden], the same shape back."""
+        net = self.weighted.arch.layers[layer].mixer
+        assert isinstance(net, GatedDeltaNet)
+        prefix = f"layers.{layer}.linear_attn"
+        projected = self.weighted.linear(x, f"{prefix}.in_proj_qkv")
+        weights = dense_f32(self.weighted.weight(f"{prefix}.conv1d"))
+        channels = ops.transpose(projected, i64([0, 2, 1]))
+        mixed, kept = convolved(channels, weights, self.inputs, layer, f"{prefix}.conv1d")
+        self.assigns.append(kept)
+        mixed = ops.transpose(ops.swish(mixed), i64([0, 2, 1]))
+        sizes = [net.key_width, net.key_width, net.value_width]
+        query, key, value = ops.variadic_split(mixed, i64(2), i64(sizes)).outputs()
+        attended = self._delta_rule(
+            self._keys(query, net),
+            self._keys(key, net),
+            ops.reshape(value, i64([0, 0, net.value_heads, net.value_size]), True),
+            *self._gates(x, prefix),
+            layer,
+        )
+        # Heads by themselves: OpenVINO's pass counts the key heads, of which there may be fewer.
+        attended = ops.reshape(attended, i64([-1, net.value_size]), False)
+        weight = dense_f32(self.weighted.weight(f"{prefix}.norm"))
+        normed = ops.multiply(ops.constant(weight), self.weighted.unit_rms(attended))
+        gates = self.weighted.linear(x, f"{prefix}.in_proj_z")
+        gate = ops.swish(ops.reshape(gates, i64([-1, net.value_size]), False))
+        gated = named(ops.multiply(normed, gate), f"model.{prefix}.norm")
+        merged = ops.reshape(gated, ops.shape_of(gates, "i64"), False)
+        return self.weighted.linear(merged, f"{prefix}.out_proj")
+
+    @staticmethod
+    def _keys(x: ov.Output, net: GatedDeltaNet) -> ov.Node:
+        """Queries or keys: [batch, tokens, value heads, key size], each of length 1."""
+        heads = ops.reshape(x, i64([0, 0, net.key_heads, net.key_size]), True)
+        repeats = net.value_heads // net.key_heads
+        if repeats > 1:
+            spread = ops.broadcast(
+                ops.unsqueeze(heads, i64(3)),
+                i64([1, 1, 1, repeats, 1]),
+                broadcast_spec="BIDIRECTIONAL",
+            )
+            heads = ops.reshape(spread, i64([0, 0, net.value_heads, net.key_size]), True)
+        squares = ops.reduce_sum(ops.multiply(heads, heads), i64(-1), True)
+        length = ops.sqrt(ops.add(squares, f32(_EPSILON)))
+        return ops.multiply(heads, ops.divide(f32(1.0), length))
+
+    def _gates(self, x: ov.Node, prefix: str) -> tuple[ov.Node, ov.Node]:
+        """The logarithm of the decay, and beta: [batch, tokens, value heads] each."""
+        beta = ops.sigmoid(self.weighted.linear(x, f"{prefix}.in_proj_b"))
+        rates = -np.exp(dense_f32(self.weighted.weight(f"{prefix}.A_log")))
+        bias = ops.constant(dense_f32(self.weighted.weight(f"{prefix}.dt_bias")))
+        steps = ops.softplus(ops.add(self.weighted.linear(x, f"{prefix}.in_proj_a"), bias))
+        return ops.multiply(ops.constant(rates), steps), beta
+
+    def _delta_rule(
+        self,
+        query: ov.Node,
+        key: ov.Node,
+        value: ov.Node,
+        decay: ov.Node,
+        beta: ov.Node,
+        layer: int,
+    ) -> ov.Node:
+        """[batch, tokens, heads, size] of values, the same shape back."""
+        net = self.weighted.arch.layers[layer].mixer
+        assert isinstance(net, GatedDeltaNet)
+        heads_first, tokens_last = i64([0, 2, 1, 3]), i64([0, 2, 1])
+        size = ops.gather(ops.shape_of(query, "i64"), i64(3), i64(0))
+        scale = ops.power(ops.convert(size, "f32"), f32(0.5))
+        scaled = ops.divide(ops.transpose(query, heads_first), scale)
+        state_shape = [net.value_heads, net.key_size, net.value_size]
+        info = VariableInfo()
+        info.variable_id = f"cache_params.past.ssm.{layer}cache_params.present.ssm.{layer}"
+        info.data_type = ov.Type.f32
+        info.data_shape = ov.PartialShape([-1, *state_shape])
+        variable = Variable(info)
+        shape = ops.concat([self.inputs.batch, i64(state_shape)], 0)
+        past = ops6.read_value(ops.broadcast(f32(0.0), shape), variable)
+        past = named(past, f"cache_params.past.ssm.{layer}")
+        shape = ops.gather(ops.shape_of(value, "i64"), heads_first, i64(0))
+        output, state = _loop(
+            scaled,
+            ops.transpose(key, heads_first),
+            ops.transpose(value, heads_first),
+            ops.transpose(decay, tokens_last),
+            ops.transpose(beta, tokens_last),
+            ops.gather(past, self.inputs.beam_idx, i64(0)),
+            shape,
+        )
+        self.assigns.append(ops6.assign(ops.reshape(state, i64([0, 0, 0, 0]), True), variable))
+        return ops.transpose(output, heads_first)
+
+
+def _loop(
+    query: ov.Node,
+    key: ov.Node,
+    value: ov.Node,
+    decay: ov.Node,
+    beta: ov.Node,
+    state: ov.Node,
+    shape: ov.Node,
+) -> tuple[ov.Output, ov.Output]:
+    """The recurrence over [batch, heads, tokens, size], and [batch, heads, tokens] of gates.
+
+    Gives the outputs, of `shape`, and the last state [batch, heads, key size, value size].
+    """
+
+    def parameter(shape: list[int], kind: type = np.float32) -> ov.Node:
+        return ops.parameter(shape, kind)
+
+    at = parameter([], np.int32)
+    q, k, v = (parameter([-1, -1, 1, -1]) for _ in range(3))
+    g, b = (parameter([-1, -1, 1]) for _ in range(2))
+    before, outputs = (parameter([-1, -1, -1, -1]) for _ in range(2))
+
+    def column(x: ov.Node) -> ov.Node:
+        return ops.unsqueeze(ops.squeeze(x, i32(2)), i32(-1))
+
+    decayed = ops.multiply(before, ops.unsqueeze(ops.exp(g), i32(-1)))
+    known = ops.reduce_sum(ops.multiply(decayed, column(k)), i32(-2), False)
+    update = ops.multiply(ops.subtract(ops.squeeze(v, i32(2)), known), b)
+    after = ops.add(decayed, ops.multiply(column(k), ops.unsqueeze(update, i32(-2))))
+    output = ops.reduce_sum(ops.multiply(after, column(q)), i32(-2), True)
+    written = ops.scatter_update(outputs, ops.unsqueeze(at, i32(0)), output, i32(2))
+    go_on = ops.constant(np.array([True]))
+    parameters = [at, q, k, v, g, b, before, outputs]
+    body = ov.Model([go_on, after, written], parameters, "delta_rule")
+
+    tokens = ops.convert(ops.gather(shape, i32(2), i32(0)), "i32")
+    loop = ops.loop(tokens, ops.constant(np.array(True)))
+    loop.set_function(body)
+    for inside, outside in ((q, query), (k, key), (v, value), (g, decay), (b, beta)):
+        loop.set_sliced_input(inside, outside.output(0), 0, 1, 1, -1, 2)
+    loop.set_merged_input(before, state.output(0), after.output(0))
+    loop.set_merged_input(outputs, ops.broadcast(f32(0.0), shape).output(0), written.output(0))
+    loop.set_special_body_ports([0, 0])
+    written_last = loop.get_iter_value(written.output(0), -1)
+    return written_last, loop.get_iter_value(after.output(0), -1)
