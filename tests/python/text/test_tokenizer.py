@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import openvino_genai
@@ -28,6 +29,19 @@ def tokenizer(smollm2_folder: Path) -> pagewheel.Tokenizer:
 def vocabulary(smollm2_gguf: Path) -> Vocabulary:
     with GGUFFile(smollm2_gguf) as file:
         return read_vocabulary(file, 8192)
+
+
+def test_texts_of_several_threads_are_encoded_as_one_by_one(
+    tokenizer: pagewheel.Tokenizer,
+) -> None:
+    texts = [f"{number} times, 時 " * 2000 for number in range(32)]
+
+    def encoded(text: str) -> list[int]:
+        return list(map(int, tokenizer.encode(text).input_ids.data[0]))
+
+    expected = list(map(encoded, texts))
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(encoded, texts)) == expected
 
 
 @pytest.mark.fuzz

@@ -17,18 +17,42 @@
 
 namespace pagewheel {
 
+struct StringGraph::Turn {
+    Turn(StringGraph& graph, ov::Core& core) : graph(graph), request(graph.take(core)) {}
+    ~Turn() {
+        const std::lock_guard lock(graph.m_mutex);
+        graph.m_idle.push_back(std::move(request));
+        graph.m_is_idle.notify_one();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+    StringGraph& graph;
+    ov::InferRequest request;
+};
+
 void StringGraph::compile(ov::Core& core) {
-    const std::lock_guard lock(m_mutex);
-    compile_once(core);
+    const Turn turn(*this, core);
 }
 
-void StringGraph::compile_once(ov::Core& core) {
-    if (m_request) return;
+ov::InferRequest StringGraph::take(ov::Core& core) {
+    std::unique_lock lock(m_mutex);
+    m_is_idle.wait(lock, [&] { return !m_idle.empty() || m_num_requests < most_at_once; });
+    if (m_idle.empty()) {
+        m_idle.push_back(compiled(core));
+        ++m_num_requests;
+    }
+    ov::InferRequest request = std::move(m_idle.back());
+    m_idle.pop_back();
+    return request;
+}
+
+ov::InferRequest StringGraph::compiled(ov::Core& core) const {
     // Single-threaded: these graphs are string operations, and threads would only be woken.
     ov::AnyMap properties{{"INFERENCE_NUM_THREADS", 1}, {"NUM_STREAMS", 1}};
     for (const auto& [key, value] : m_properties) properties[key] = value;
     try {
-        m_request = core.compile_model(m_build(), "CPU", properties).create_infer_request();
+        return core.compile_model(m_build(), "CPU", properties).create_infer_request();
     } catch (const ov::Exception& error) {
         refuse_argument(ParameterName("properties", ""),
                         "the tokenizer cannot run with these properties: ", reason(error));
@@ -42,14 +66,13 @@ ov::Tensor StringGraph::run(ov::Core& core, const std::vector<ov::Tensor>& input
 std::vector<ov::Tensor> StringGraph::run(ov::Core& core, const std::vector<ov::Tensor>& inputs,
                                          const std::vector<size_t>& outputs) {
     m_process.check("tokenizer");
-    const std::lock_guard lock(m_mutex);
-    compile_once(core);
-    for (size_t i = 0; i < inputs.size(); ++i) m_request.set_input_tensor(i, inputs[i]);
-    m_request.start_async();  // with one thread, infer() can swallow a node's exception
-    m_request.wait();
+    Turn turn(*this, core);
+    for (size_t i = 0; i < inputs.size(); ++i) turn.request.set_input_tensor(i, inputs[i]);
+    turn.request.start_async();  // with one thread, infer() can swallow a node's exception
+    turn.request.wait();
     std::vector<ov::Tensor> copies;
     for (const size_t output : outputs) {
-        const ov::Tensor shared = m_request.get_output_tensor(output);
+        const ov::Tensor shared = turn.request.get_output_tensor(output);
         shared.copy_to(copies.emplace_back(shared.get_element_type(), shared.get_shape()));
     }
     return copies;

@@ -1,6 +1,7 @@
 // The graphs of openvino-tokenizers, whose options are constants inside them.
 #pragma once
 
+#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -18,7 +19,9 @@
 
 namespace pagewheel {
 
-/// A compiled string graph, run by one thread at a time. run() throws in a child that fork() made.
+/// A string graph for any thread. It is compiled once more where several run it at once, up to
+/// most_at_once, so that a short text does not wait for a long one. run() throws in a child that
+/// fork() made.
 class StringGraph {
 public:
     using Build = std::function<std::shared_ptr<ov::Model>()>;
@@ -35,13 +38,20 @@ public:
                                 const std::vector<size_t>& outputs);
 
 private:
-    void compile_once(ov::Core& core);
+    static constexpr size_t most_at_once = 4;
+
+    /// Holds a request for one thread.
+    struct Turn;
+    ov::InferRequest take(ov::Core& core);
+    ov::InferRequest compiled(ov::Core& core) const;
 
     const ProcessMark m_process;
-    Build m_build;
+    const Build m_build;
     const ov::AnyMap m_properties;
-    std::mutex m_mutex;
-    ov::InferRequest m_request;
+    std::mutex m_mutex;  // guards what follows
+    std::condition_variable m_is_idle;
+    size_t m_num_requests = 0;
+    std::vector<ov::InferRequest> m_idle;
 };
 
 /// libopenvino_tokenizers.so: $PAGEWHEEL_TOKENIZERS_LIBRARY, else beside OpenVINO's own package in
