@@ -19,11 +19,13 @@ _MEMORY_SHARE = 0.25  # of what is free, for the cache of one conversation
 _START_TOKENS = 128  # mostly the system message
 
 
-def fitting_eviction(info: ModelInfo) -> dict[str, Any]:
+def fitting_eviction(
+    info: ModelInfo, cache_bytes: int = 0, cache_blocks: int = 0
+) -> dict[str, Any]:
     """Arguments of CacheEvictionConfig with which a model goes on beyond its context.
 
-    Sequences shorter than the budget are computed as without eviction. Empty where the context is
-    not known or too small for that.
+    Sequences shorter than the budget are computed as without eviction. The size of the cache is one
+    of two, or 0: not known yet. Empty where the context is not known, or it or the cache too small.
     """
     if info.context is None:
         return {}
@@ -32,8 +34,11 @@ def fitting_eviction(info: ModelInfo) -> dict[str, Any]:
     per_token = max(info.kv_cache_bytes_per_token.values(), default=0)
     if per_token:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        tokens = min(tokens, int(free * _MEMORY_SHARE) // per_token)
+        most = cache_bytes // 2 or int(free * _MEMORY_SHARE)
+        tokens = min(tokens, most // per_token)
     blocks = tokens // _BLOCK
+    if cache_blocks:  # a prefill chunk is beside the budget
+        blocks = min(blocks, cache_blocks // 2)
     if blocks < _FEWEST_BLOCKS:
         return {}
     return {

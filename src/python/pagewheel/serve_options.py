@@ -279,7 +279,7 @@ class ServeOptions:
                 )
         is_single = len(paths) == 1 and not pinned
         keep = paths if is_single and self.idle_unload_seconds is None else pinned
-        common = (self.device, properties, scheduler, eviction, self.context_overflow == EVICT)
+        common = (self.device, properties, scheduler, eviction)
         return tuple(
             ModelSettings(name, path, *common, is_pinned=name in keep, is_first=is_single)
             for name, path in paths.items()

@@ -138,7 +138,7 @@ constexpr const char* one_of_each =
     R"({"max_new_tokens": 5, "max_length": 6, "min_new_tokens": 1, "min_tokens": 1,
     "ignore_eos": true, "eos_token_id": 7, "stop_token_ids": [8], "stop_strings": ["a"],
     "include_stop_str_in_output": true, "priority": 3, "timeout": 2.5, "cache_salt": "x",
-    "echo": true, "skip_special_tokens": false, "logprobs": 1, "num_return_sequences": 2,
+    "cache_eviction": false, "echo": true, "skip_special_tokens": false, "logprobs": 1, "num_return_sequences": 2,
     "num_beams": 4, "num_beam_groups": 2,
     "diversity_penalty": 0.5, "length_penalty": 2, "stop_criteria": "NEVER",
     "no_repeat_ngram_size": 3, "apply_chat_template": false, "repetition_penalty": 1.5,

@@ -36,7 +36,7 @@ public:
         m_logits.clear();
         m_scores.assign(batch.entries.size(), {});
         for (size_t e = 0; e < batch.entries.size(); ++e)
-            compute(batch.entries[e], windows[e], m_scores[e]);
+            compute(batch.entries[e], windows.empty() ? 0 : windows[e], m_scores[e]);
         for (const BatchEntry& entry : batch.entries)
             most_rows = std::max(most_rows, entry.num_sampled);
         return {m_logits.data(), m_logits.size() / words, words};
@@ -181,16 +181,24 @@ TEST(EngineEviction, AnswersAndDecisionsAreTheSameWithDrafts) {
         }
 }
 
-TEST(EngineEviction, EvictedTokensAreCounted) {
+SchedulerConfig evicting(size_t num_kv_blocks) {
     SchedulerConfig config;
-    config.num_kv_blocks = 30;
+    config.num_kv_blocks = num_kv_blocks;
     config.use_cache_eviction = true;
     config.cache_eviction_config = CacheEvictionConfig(4, 8, budget, AggregationMode::SUM);
+    return config;
+}
+
+EngineParts scripted_parts() {
     EngineParts parts;
     parts.model = std::make_unique<EvictingModel>();
     const auto numbers = [](const Tokens&) { return std::string(); };
     parts.decoders = {numbers, numbers};
-    Engine engine(std::move(parts), config);
+    return parts;
+}
+
+TEST(EngineEviction, EvictedTokensAreCounted) {
+    Engine engine(scripted_parts(), evicting(30));
     EXPECT_EQ(engine.statistics().block_size, block_size);
     GenerationConfig generation;
     generation.max_new_tokens = 30;
@@ -201,17 +209,32 @@ TEST(EngineEviction, EvictedTokensAreCounted) {
     EXPECT_EQ(engine.statistics().num_evicted_tokens, 16u);
 }
 
+TEST(EngineEviction, ARequestThatWantsNoneIsAnsweredAsWithout) {
+    constexpr size_t context = 60, prompt = 10;
+    const auto answer = [&](bool evicts, bool is_wanted) {
+        SchedulerConfig config = evicting(30);
+        config.use_cache_eviction = evicts;
+        EngineParts parts = scripted_parts();
+        parts.context_length = context;
+        Engine engine(std::move(parts), config);
+        GenerationConfig generation;
+        generation.max_new_tokens = 100;
+        generation.ignore_eos = true;
+        generation.cache_eviction = is_wanted;
+        const GenerationHandle handle(engine.submit(std::nullopt, Tokens(prompt, 1), generation));
+        while (engine.has_work()) engine.step();
+        EXPECT_EQ(engine.statistics().num_evicted_tokens > 0, evicts && is_wanted);
+        return handle.outputs_so_far().at(0).generated_ids;
+    };
+    const Tokens kept = answer(false, true);
+    EXPECT_EQ(kept.size(), context - prompt);
+    EXPECT_EQ(answer(true, false), kept);
+    EXPECT_EQ(answer(true, true).size(), 100u);
+}
+
 /// Two samples of one prompt, which evicts, with such stop tokens.
 std::vector<Tokens> two_samples(uint64_t seed, const std::set<int64_t>& stops) {
-    SchedulerConfig config;
-    config.num_kv_blocks = 40;
-    config.use_cache_eviction = true;
-    config.cache_eviction_config = CacheEvictionConfig(4, 8, budget, AggregationMode::SUM);
-    EngineParts parts;
-    parts.model = std::make_unique<EvictingModel>();
-    const auto numbers = [](const Tokens&) { return std::string(); };
-    parts.decoders = {numbers, numbers};
-    Engine engine(std::move(parts), config);
+    Engine engine(scripted_parts(), evicting(40));
     GenerationConfig generation;
     generation.max_new_tokens = 20;
     generation.do_sample = true;
@@ -254,16 +277,9 @@ private:
 };
 
 TEST(EngineEviction, APolicyThatFailsEndsItsRequestAlone) {
-    SchedulerConfig config;
-    config.num_kv_blocks = 30;
-    config.use_cache_eviction = true;
-    config.cache_eviction_config = CacheEvictionConfig(4, 8, budget, AggregationMode::SUM);
+    SchedulerConfig config = evicting(30);
     config.cache_eviction_config.custom_policy = std::make_shared<FailingPolicy>();
-    EngineParts parts;
-    parts.model = std::make_unique<EvictingModel>();
-    const auto numbers = [](const Tokens&) { return std::string(); };
-    parts.decoders = {numbers, numbers};
-    Engine engine(std::move(parts), config);
+    Engine engine(scripted_parts(), config);
     GenerationConfig generation;
     generation.max_new_tokens = 60;
     std::vector<GenerationHandle> handles;

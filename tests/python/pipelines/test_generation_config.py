@@ -48,6 +48,7 @@ def test_every_parameter_is_a_keyword_a_property_a_key_and_a_line_of_the_docs(
     name = parameter.name
     exceptions = {
         "apply_chat_template": False,
+        "cache_eviction": False,
         "skip_special_tokens": False,
         "dry_base": 2.0,
         "mirostat": 2,

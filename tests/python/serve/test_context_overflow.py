@@ -21,6 +21,7 @@ from pagewheel.serve_options import read_arguments
 
 CONTEXT = 512
 CHAT = "/v1/chat/completions"
+EVICT = {"context_overflow": "evict"}
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +39,17 @@ def served(short_folder: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def evicting(short_folder: Path) -> Iterator[Served]:
-    settings = tiny_settings(short_folder, context_overflow="evict")
-    models = tuple(replace(each, outgrows_context=True) for each in settings.models)
+    """Started with --context-overflow evict."""
+    with serving(tiny_settings(short_folder, context_overflow="evict")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def cutting(short_folder: Path) -> Iterator[Served]:
+    """With keys that cannot be rotated."""
+    settings = tiny_settings(short_folder)
+    openvinos = {"attention_backend": "openvino", "KV_CACHE_PRECISION": "u8"}
+    models = tuple(replace(each, properties=openvinos) for each in settings.models)
     with serving(replace(settings, models=models)) as one:
         yield one
 
@@ -66,9 +76,14 @@ def test_by_default_it_is_an_error(served: Served) -> None:
     assert answer.json()["error"]["code"] == "context_length_exceeded"
 
 
-@pytest.mark.parametrize("overflow", ["truncate", "evict"])
-def test_oldest_turns_are_left_out_where_that_is_asked_for(served: Served, overflow: str) -> None:
-    """Evict too, where the server does not evict."""
+@pytest.mark.parametrize(
+    ("server", "overflow"), [("served", "truncate"), ("cutting", "truncate"), ("cutting", "evict")]
+)
+def test_oldest_turns_are_left_out_where_that_is_asked_for(
+    request: pytest.FixtureRequest, server: str, overflow: str
+) -> None:
+    """By evict too, where keys cannot be rotated."""
+    served: Served = request.getfixturevalue(server)
     answer = ask(served, context_overflow=overflow, return_token_ids=True)
     assert answer.status_code == 200
     assert answer.headers["x-context-overflow"].startswith("truncated; messages=")
@@ -123,15 +138,37 @@ def test_a_value_that_there_is_not_is_refused(served: Served) -> None:
     assert answer.json()["error"]["param"] == "context_overflow"
 
 
-def test_an_evicting_server_forgets_and_goes_on(evicting: Served) -> None:
-    answer = ask(evicting, max_tokens=600, ignore_eos=True, return_token_ids=True)
+@pytest.mark.parametrize(("server", "fields"), [("evicting", {}), ("served", EVICT)])
+def test_a_conversation_is_forgotten_and_goes_on(
+    request: pytest.FixtureRequest, server: str, fields: Any
+) -> None:
+    """By default or where a request asks for it."""
+    served: Served = request.getfixturevalue(server)
+    answer = ask(served, max_tokens=600, ignore_eos=True, return_token_ids=True, **fields)
     assert answer.status_code == 200
     assert answer.headers["x-context-overflow"] == "evicted"
-    assert "Question 0?" in prompt_of(evicting, answer)  # it was read, and then forgotten
+    assert "Question 0?" in prompt_of(served, answer)  # it was read, and then forgotten
     usage = answer.json()["usage"]
     assert usage["prompt_tokens"] > CONTEXT
     assert usage["completion_tokens"] == 600
-    assert evicting.engine.statistics().num_used_blocks == 0
+    assert served.engine.statistics().num_used_blocks == 0
+
+
+def test_a_conversation_that_fills_the_context_keeps_all_of_its_cache(served: Served) -> None:
+    """Unless it asks for eviction, whose budget is smaller than the context."""
+    fields = {"max_tokens": 400, "ignore_eos": True}
+    kept, evicted = (ask(served, 4, **fields, **each) for each in ({}, EVICT))
+    assert kept.status_code == evicted.status_code == 200
+    assert served.engine.statistics().num_evicted_tokens > 0
+    before = served.engine.statistics().num_evicted_tokens
+    again = ask(served, 4, **fields)
+    assert served.engine.statistics().num_evicted_tokens == before
+    assert again.json()["choices"] == kept.json()["choices"]
+
+
+def test_no_request_turns_a_servers_eviction_off(served: Served) -> None:
+    answer = ask(served, 2, cache_eviction=False)
+    assert answer.json()["error"]["param"] == "cache_eviction"
 
 
 def test_an_evicting_server_answers_short_conversations_as_without(

@@ -94,7 +94,7 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
                                                  const GenerationConfig& given,
                                                  std::shared_ptr<RequestQueue> queue,
                                                  Clock::time_point arrival) {
-    if (m_eviction)  // a sequence need not end
+    if (eviction_of(given))  // a sequence need not end
         given.validate_values();
     else
         given.validate();
@@ -136,7 +136,7 @@ void Admission::compile_grammar(Request& request, const GenerationConfig& config
     const auto begin = Clock::now();
     request.rules.grammar = m_compile_grammar(config);
     // What is evicted may depend on the attention of every token.
-    request.rules.appends_jump_forward = !m_eviction && allows_jump_forward(config);
+    request.rules.appends_jump_forward = !eviction_of(config) && allows_jump_forward(config);
     request.state->metrics.raw_metrics.grammar_compile_times.push_back(microseconds_since(begin));
 }
 
@@ -168,24 +168,26 @@ void Admission::check_prompt(const std::vector<int64_t>& prompt,
                        what, " ", limit,
                        least_new == 0 ? "" : ", of which at least one is to be generated", advice);
     };
-    const char* longer = m_eviction ? "; with evict_during_prefill it may be longer" : "";
-    if (m_limits.context_length != 0 && !evicts_prompts())
+    const bool evicts = eviction_of(config) != nullptr;
+    const char* longer = evicts ? "; with evict_during_prefill it may be longer" : "";
+    if (m_limits.context_length != 0 && !evicts_prompt(config))
         check_fits(m_limits.context_length, "the model's context holds", longer);
     // With eviction a block is spare, for copies of shared ones.
-    const size_t spare = m_eviction ? m_limits.block_size : 0;
-    if (!evicts_prompts())
+    const size_t spare = evicts ? m_limits.block_size : 0;
+    if (!evicts_prompt(config))
         check_fits(
             m_room - spare, "the KV cache holds",
-            m_eviction ? longer : "; cache_size, num_kv_blocks or memory_fraction sets how many");
+            evicts ? longer : "; cache_size, num_kv_blocks or memory_fraction sets how many");
     if (config.max_new_tokens == GenerationConfig::unlimited)
         check_fits(config.max_length, "max_length is", "");
 }
 
 size_t Admission::max_tokens(size_t prompt_length, const GenerationConfig& config) const {
     // With eviction a sequence that is told where to end may outgrow the cache and the context.
-    const bool endless = m_eviction && (config.max_new_tokens != GenerationConfig::unlimited ||
-                                        config.max_length != GenerationConfig::unlimited);
-    size_t limit = m_eviction ? GenerationConfig::unlimited : m_room.load();
+    const bool evicts = eviction_of(config) != nullptr;
+    const bool endless = evicts && (config.max_new_tokens != GenerationConfig::unlimited ||
+                                    config.max_length != GenerationConfig::unlimited);
+    size_t limit = evicts ? GenerationConfig::unlimited : m_room.load();
     if (!endless && m_limits.context_length != 0) limit = std::min(limit, m_limits.context_length);
     if (config.max_new_tokens == GenerationConfig::unlimited)
         return std::min(limit, config.max_length);
@@ -207,7 +209,7 @@ std::unique_ptr<SequenceState> Admission::make_sequence(Request& request, size_t
     sequence.priority = request.priority;
     sequence.prefix_key.salt = request.cache_salt;
     sequence.eviction = &sequence.eviction_state;
-    if (m_eviction) m_eviction->admit(sequence, request.max_tokens);
+    if (eviction_of(config)) m_eviction->admit(sequence, request.max_tokens);
     return made;
 }
 
@@ -224,9 +226,9 @@ std::vector<SequenceText> Admission::make_texts(const Request& request, size_t c
 std::optional<Error> Admission::limit_again(Request& request) const {
     const size_t room = m_room, prompt_length = request.sequences.front()->prompt_length;
     // With eviction a sequence may outgrow the cache.
-    if (!m_eviction) request.max_tokens = std::min(request.max_tokens, room);
+    if (!eviction_of(request.config())) request.max_tokens = std::min(request.max_tokens, room);
     const size_t least_new = request.config().max_new_tokens == 0 ? 0 : 1;
-    if (prompt_length + least_new <= room || evicts_prompts()) return std::nullopt;
+    if (prompt_length + least_new <= room || evicts_prompt(request.config())) return std::nullopt;
     return Error(
         concat("the request was cancelled: its prompt has ", prompt_length,
                " tokens, and since it was submitted pinned prefixes have left room for ", room),

@@ -78,7 +78,13 @@ private:
     void check_prompt(const std::vector<int64_t>& prompt, const GenerationConfig& config) const;
     size_t max_tokens(size_t prompt_length, const GenerationConfig& config) const;
     GeneratedText::Decoders decoders(const GenerationConfig& config) const;
-    bool evicts_prompts() const { return m_eviction && m_eviction->config().evict_during_prefill; }
+    /// Null where nothing of such a request is evicted.
+    const EvictionManager* eviction_of(const GenerationConfig& config) const {
+        return config.cache_eviction ? m_eviction : nullptr;
+    }
+    bool evicts_prompt(const GenerationConfig& config) const {
+        return eviction_of(config) && m_eviction->config().evict_during_prefill;
+    }
 
     const AdmissionLimits m_limits;
     const EvictionManager* const m_eviction;

@@ -35,7 +35,7 @@ size_t num_blocks(const Model& model, const SchedulerConfig& config, size_t cont
 /// allows.
 void warn_of_short_cache(const SchedulerConfig& config, size_t max_tokens, size_t context_length) {
     const bool asked = config.num_kv_blocks != 0 || config.cache_size != 0;
-    if (asked || config.use_cache_eviction || max_tokens >= context_length) return;
+    if (asked || max_tokens >= context_length) return;
     log(LogLevel::WARNING,
         concat("the KV cache holds ", max_tokens, " tokens, which is memory_fraction ",
                config.memory_fraction, " of the free memory; the model's context is ",

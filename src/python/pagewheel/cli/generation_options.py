@@ -60,7 +60,7 @@ _SPELLINGS = {
 # A command that prints one text has no use for these, or an option of its own (--raw).
 _NOT_OFFERED = (
     *("echo", "logprobs", "num_return_sequences", "apply_chat_template"),
-    *("priority", "timeout", "cache_salt", "bad_words_ids", "prediction"),
+    *("priority", "timeout", "cache_salt", "cache_eviction", "bad_words_ids", "prediction"),
 )
 _TYPES: dict[str, Any] = {
     "bool": bool,

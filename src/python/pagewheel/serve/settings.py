@@ -20,10 +20,15 @@ class ModelSettings:
     device: str = "CPU"
     properties: Mapping[str, Any] = field(default_factory=dict)
     scheduler: Mapping[str, Any] = field(default_factory=dict)  # members of SchedulerConfig
-    eviction: Mapping[str, Any] = field(default_factory=dict)  # CacheEvictionConfig's; empty: none
-    outgrows_context: bool = False  # with an eviction of its own, where none is given
+    # CacheEvictionConfig's; empty: one that fits, for requests that ask for it alone.
+    eviction: Mapping[str, Any] = field(default_factory=dict)
     is_pinned: bool = False  # loaded at start, and never unloaded
     is_first: bool = False  # loaded at start, though it may be unloaded
+
+    @property
+    def always_evicts(self) -> bool:
+        """Whether the caches of all requests are evicted from, not only where one asks for it."""
+        return bool(self.eviction or self.scheduler.get("use_cache_eviction"))
 
     @property
     def is_at_start(self) -> bool:

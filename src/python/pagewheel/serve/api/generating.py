@@ -11,13 +11,7 @@ from enum import Enum
 from typing import Any
 
 from pagewheel import StructuredOutputConfig
-from pagewheel.context_overflow import (
-    CONTEXT_OVERFLOWS,
-    ERROR,
-    EVICT,
-    TRUNCATE,
-    without_oldest_turns,
-)
+from pagewheel.context_overflow import CONTEXT_OVERFLOWS, ERROR, EVICT, without_oldest_turns
 from pagewheel.serve.api import generic_tools
 from pagewheel.serve.api.conversation import (
     check_template_values,
@@ -130,16 +124,13 @@ def _prompt_with_generic_tools(
 def _fitted(context: Context, engine: Engine, conversation: Conversation) -> tuple[str, list[int]]:
     """The text and its tokens; turns that the context does not hold go, if that is asked for."""
     overflow, most = conversation.overflow, conversation.most_tokens
-    if overflow == EVICT and not engine.outgrows_context:
-        overflow = TRUNCATE
-    if most is not None or overflow == ERROR or engine.max_model_len is None:
-        text = _rendered(engine, conversation)
-        return text, encode_prompt(engine, text, False, most)
-    said = len(conversation.messages)
     text = _rendered(engine, conversation)
+    if most is not None or overflow == ERROR or engine.max_model_len is None:
+        return text, encode_prompt(engine, text, False, most)
     tokens = engine.encode(text, False)
+    said = len(conversation.messages)
     room = engine.max_model_len - engine.max_model_len // _ANSWER_SHARE
-    if overflow == EVICT:
+    if overflow == EVICT and engine.outgrows_context:
         if len(tokens) > room:
             context.headers_beside["x-context-overflow"] = "evicted"
         return text, tokens
@@ -259,7 +250,7 @@ async def generating(
 ) -> AsyncIterator[Generation]:
     """The generation is in the engine until the block is left, however that is."""
     service, parser = context.service, prompts[0].parser
-    if engine.outgrows_context and sampling.overflow != EVICT:
+    if engine.always_evicts and engine.outgrows_context and sampling.overflow != EVICT:
         _keep_within_context(engine, prompts, sampling)
     _limit_answer(service.settings.limits, engine, prompts, sampling)
     compiling = compiled_grammar(
@@ -353,9 +344,11 @@ def _engine_request(
     with_special_tokens: bool,
 ) -> EngineRequest:
     most = sampling.max_tokens
-    if most is None and sampling.overflow == EVICT and engine.outgrows_context:
+    evicts = sampling.overflow == EVICT
+    if most is None and evicts and engine.outgrows_context:
         most = engine.max_model_len  # the engine asks for an end where the context is none
     settings = {
+        "cache_eviction": evicts or engine.always_evicts,
         "max_new_tokens": _UNLIMITED if most is None else most,
         "num_return_sequences": sampling.choices,
         "timeout": max(SHORTEST, sampling.deadline - time.monotonic()),

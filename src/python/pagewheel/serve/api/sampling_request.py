@@ -34,7 +34,7 @@ _OTHER_NAMES = {"stop_strings": ("stop",), "rng_seed": ("seed",)}
 # Parameters that endpoints set themselves.
 _NOT_FIELDS = (
     *("max_new_tokens", "num_return_sequences", "logprobs", "echo", "timeout"),
-    *("skip_special_tokens", "apply_chat_template"),
+    *("skip_special_tokens", "apply_chat_template", "cache_eviction"),
 )
 
 _PARAMETERS = tuple(each for each in generation_parameters() if each.name not in _NOT_FIELDS)

@@ -116,6 +116,7 @@ class Engine:
         self.outgrows_context = (
             scheduler.use_cache_eviction and scheduler.cache_eviction_config.evict_during_prefill
         )
+        self.always_evicts = settings.always_evicts
         self.failure: str | None = None  # why it serves no more, once that is known
         self.num_users = 0  # who has it from the registry, which counts them
         self._is_closed = False
@@ -363,26 +364,24 @@ def load(
 ) -> Engine:
     """Opens an OpenVINO folder. Takes seconds to minutes."""
     info = read_info(folder)
+    scheduler = _scheduler(settings, default_cache_bytes)
     eviction = settings.eviction
-    if settings.outgrows_context and not eviction:
-        eviction = fitting_eviction(info)
-    scheduler = _scheduler(settings, eviction, default_cache_bytes)
-
-    def pipeline_with(scheduler: pagewheel.SchedulerConfig) -> pagewheel.ContinuousBatchingPipeline:
-        return pagewheel.ContinuousBatchingPipeline(
-            folder, scheduler, settings.device, dict(settings.properties)
-        )
-
+    if not settings.always_evicts:  # for requests that may outgrow the context
+        cache = (scheduler.cache_size * _GIGABYTE, scheduler.num_kv_blocks)
+        eviction = fitting_eviction(info, *cache)
+    if eviction:
+        scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(**eviction)
+        scheduler.use_cache_eviction = True
+        scheduler.validate()
+    opened = (settings.device, dict(settings.properties))
     try:
-        pipeline = pipeline_with(scheduler)
+        pipeline = pagewheel.ContinuousBatchingPipeline(folder, scheduler, *opened)
     except InvalidArgumentError as error:
-        if eviction is settings.eviction:
+        if settings.always_evicts or not eviction:
             raise
-        _log.warning(
-            "no eviction: longer conversations are cut", extra={"reason": str(error)[:500]}
-        )
-        scheduler = _scheduler(settings, {}, default_cache_bytes)
-        pipeline = pipeline_with(scheduler)
+        _log.info("no eviction: longer conversations are cut", extra={"reason": str(error)[:500]})
+        scheduler.use_cache_eviction = False
+        pipeline = pagewheel.ContinuousBatchingPipeline(folder, scheduler, *opened)
     prefixes = prefixes if scheduler.enable_prefix_caching else None
     return Engine(settings, pipeline, info, scheduler, prefixes, notifications)
 
@@ -404,16 +403,11 @@ def source(settings: ModelSettings) -> Path:
     return default_model()
 
 
-def _scheduler(
-    settings: ModelSettings, eviction: Mapping[str, Any], default_cache_bytes: int
-) -> pagewheel.SchedulerConfig:
+def _scheduler(settings: ModelSettings, default_cache_bytes: int) -> pagewheel.SchedulerConfig:
     scheduler = pagewheel.SchedulerConfig()
     scheduler.enable_prefix_caching = True
     for name, value in settings.scheduler.items():
         setattr(scheduler, name, value)
-    if eviction:
-        scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(**eviction)
-        scheduler.use_cache_eviction = True
     if default_cache_bytes and not (scheduler.cache_size or scheduler.num_kv_blocks):
         scheduler.cache_size = max(1, default_cache_bytes // _GIGABYTE)
     scheduler.validate()
