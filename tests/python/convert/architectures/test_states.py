@@ -161,9 +161,7 @@ def test_quantised_weights_give_nearly_the_same_distribution(
 
 def test_rows_are_trimmed_behind_the_last_layer_that_writes(folder: Path) -> None:
     """A state needs all tokens; what follows the last one does not."""
-    found = describe_operations(folder, "CPU", {})
-    assert found.fast_prefill.layers == 1
-    assert 0 < found.fast_prefill.work_skipped < 1
+    assert 0 < describe_operations(folder, "CPU", {}).fast_prefill.work_skipped < 1
 
 
 def test_openvinos_attention_is_refused_by_name(folder: Path) -> None:
