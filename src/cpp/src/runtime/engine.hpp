@@ -118,7 +118,7 @@ private:
     Output m_output;
     Admission m_admission;  // any thread's
     Requests m_requests;
-    GrammarAhead m_grammars;
+    GrammarMasks m_grammars;
     TokenStep m_tokens;
     std::unique_ptr<Drafting> m_drafting;  // null: the model keeps states, which cannot go back
     StepRecorder m_recorder;               // any thread's
