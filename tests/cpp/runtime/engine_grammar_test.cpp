@@ -101,6 +101,7 @@ TEST_F(EngineGrammar, AFailureEndsItsSequenceAndNoOther) {
     finish();
     EXPECT_EQ(generated(failing), Tokens({5, 9}));
     EXPECT_EQ(reason_of(failing), Reason::ERROR);
+    EXPECT_EQ(failing.outputs_so_far().at(0).stop_reason, StopReason("a limit is reached"));
     EXPECT_EQ(failing.get_status(), Status::FINISHED);
     EXPECT_EQ(generated(other), Tokens({2, 3, 4, 5, 6}));
     EXPECT_EQ(num_free(), num_blocks);

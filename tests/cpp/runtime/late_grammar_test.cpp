@@ -165,7 +165,10 @@ TEST_F(LateGrammar, ThatTakesTooMuchOfAProcessorEndsItsSequence) {
     const auto other = submit({1}, with("quick"));
     finish();
     EXPECT_EQ(generated(endless), Tokens({10, 20}));
-    EXPECT_EQ(endless.outputs_so_far().at(0).finish_reason, Reason::ERROR);
+    const GenerationOutput output = endless.outputs_so_far().at(0);
+    EXPECT_EQ(output.finish_reason, Reason::ERROR);
+    EXPECT_EQ(std::get<std::string>(output.stop_reason),
+              "the grammar cannot go on: its masks took more than 5 ms of a processor");
     EXPECT_EQ(generated(other).size(), 6u);
 }
 
