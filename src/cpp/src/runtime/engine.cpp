@@ -227,7 +227,7 @@ const Batch& Engine::schedule() {
 }
 
 std::exception_ptr Engine::compute(const Batch& batch) {
-    const auto begin = Clock::now();
+    const auto begin = m_now();
     const std::vector<size_t> none;
     const std::vector<size_t>& windows = m_eviction ? m_eviction->windows(batch) : none;
     Logits logits;
@@ -243,7 +243,8 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const auto failure = attempt(batch, [&] { m_tokens.sample(batch, logits); });
     if (m_eviction && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
-    if (m_drafting) m_drafting->record(batch, microseconds_since(begin));
+    const std::chrono::duration<double, std::micro> time = m_now() - begin;
+    if (m_drafting) m_drafting->record(batch, time.count());
     return failure;
 }
 

@@ -41,7 +41,7 @@ struct EngineParts {
     Admission::Encode encode;                   ///< of a config's prediction
     std::unique_ptr<Drafter> drafter;           ///< null: SuffixDrafter
     GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
-    std::function<Clock::time_point()> now = Clock::now;  ///< what deadlines go by
+    std::function<Clock::time_point()> now = Clock::now;  ///< of deadlines and steps
 };
 
 /// Makes steps, one at a time, of parts that do one thing each. Its methods may be called from any
