@@ -14,8 +14,6 @@ namespace {
 
 // Where a model does not state its context, the cache is sized for sequences of this many tokens.
 constexpr size_t presumed_context = 8192;
-// The masks of one grammar share its lexer, which one thread at a time may extend.
-constexpr size_t most_mask_threads = 8;
 // Steps between two looks at whether memory can be given back, while there are requests.
 constexpr size_t memory_interval = 64;
 
@@ -101,8 +99,7 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
           m_eviction.get(), std::move(parts.decoders), std::move(parts.find_rules),
           std::move(parts.compile_grammar), std::move(parts.encode)),
       m_requests(*m_queue, m_scheduler, m_admission, m_output),
-      m_grammars(std::clamp<size_t>(m_model->num_threads() / 2, 1, most_mask_threads),
-                 parts.grammar_limits),
+      m_grammars(parts.grammar_limits),
       m_tokens({m_scheduler, m_eviction.get(), m_admission, m_requests, m_output, m_grammars},
                m_model->num_threads()),
       m_recorder(m_scheduler, *m_queue, *m_model, config.statistics_interval) {
@@ -191,7 +188,6 @@ std::exception_ptr Engine::attempt_step() {
     accept();
     handle_aborts();
     m_requests.end_expired(m_now());
-    m_grammars.begin_step();
     m_tokens.continue_pending();
     if (m_drafting) m_drafting->propose(m_requests);
     const Batch& batch = schedule();
@@ -231,16 +227,12 @@ const Batch& Engine::schedule() {
 }
 
 std::exception_ptr Engine::compute(const Batch& batch) {
-    const auto begin = Clock::now();
+    const auto begin = m_now();
     const std::vector<size_t> none;
     const std::vector<size_t>& windows = m_eviction ? m_eviction->windows(batch) : none;
     Logits logits;
-    const auto run = [&] {
-        m_grammars.find_masks(batch);
-        logits = m_model->run(batch, windows);
-        m_grammars.wait_for_masks(batch);
-    };
-    if (auto failure = attempt(batch, run)) return failure;
+    if (auto failure = attempt(batch, [&] { logits = m_model->run(batch, windows); }))
+        return failure;
     m_step.fill_time = m_model->times().fill;
     m_step.infer_time = m_model->times().infer;
     const auto advancing = Clock::now();
@@ -251,7 +243,8 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const auto failure = attempt(batch, [&] { m_tokens.sample(batch, logits); });
     if (m_eviction && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
-    if (m_drafting) m_drafting->record(batch, microseconds_since(begin));
+    const std::chrono::duration<double, std::micro> time = m_now() - begin;
+    if (m_drafting) m_drafting->record(batch, time.count());
     return failure;
 }
 

@@ -41,7 +41,7 @@ struct EngineParts {
     Admission::Encode encode;                   ///< of a config's prediction
     std::unique_ptr<Drafter> drafter;           ///< null: SuffixDrafter
     GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
-    std::function<Clock::time_point()> now = Clock::now;  ///< what deadlines go by
+    std::function<Clock::time_point()> now = Clock::now;  ///< of deadlines and steps
 };
 
 /// Makes steps, one at a time, of parts that do one thing each. Its methods may be called from any
@@ -118,7 +118,7 @@ private:
     Output m_output;
     Admission m_admission;  // any thread's
     Requests m_requests;
-    GrammarAhead m_grammars;
+    GrammarMasks m_grammars;
     TokenStep m_tokens;
     std::unique_ptr<Drafting> m_drafting;  // null: the model keeps states, which cannot go back
     StepRecorder m_recorder;               // any thread's
