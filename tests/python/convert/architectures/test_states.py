@@ -13,6 +13,7 @@ from conftest import batching_pipeline, drain, greedy
 from convert import tiny_models
 
 import pagewheel
+from pagewheel._pagewheel import describe_operations
 from pagewheel.convert import convert
 
 TEXT = tiny_models.random_ids(300)
@@ -156,6 +157,11 @@ def test_quantised_weights_give_nearly_the_same_distribution(
     got = handle.read_all()[0].prompt_log_probs
     expected = log_probs(TEXT[:1], TEXT[1:])[np.arange(len(TEXT) - 1), TEXT[1:]]
     assert np.abs(np.array(got) - expected).mean() < 0.1
+
+
+def test_rows_are_trimmed_behind_the_last_layer_that_writes(folder: Path) -> None:
+    """A state needs all tokens; what follows the last one does not."""
+    assert 0 < describe_operations(folder, "CPU", {}).fast_prefill.work_skipped < 1
 
 
 def test_openvinos_attention_is_refused_by_name(folder: Path) -> None:
