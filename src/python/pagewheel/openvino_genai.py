@@ -19,7 +19,8 @@ from pagewheel.not_yet import (
 
 # openvino_genai has none of these.
 _OURS = """
-    BlockState CacheView cmake_dir detect_parser EvictionGranularity EvictionPolicy EvictionView
+    BlockState CacheView cmake_dir detect_parser DraftModel EvictionGranularity EvictionPolicy
+    EvictionView
     generate_json Grammar GrammarMatcher InvalidArgumentError KeptTokens LogLevel make_policy
     ModelNotFoundError ObservedQueries OutOfRangeError OutputStreamer PagewheelError
     parser_families ParserFamily PipelineFailedError PipelineStatistics PrefixCache
@@ -37,7 +38,6 @@ ExtendedPerfMetrics = pagewheel.PerfMetrics
 
 Adapter = not_yet.CLASSES["Adapter"]
 AdapterConfig = not_yet.CLASSES["AdapterConfig"]
-draft_model = not_yet.CLASSES["draft_model"]
 
 _NUMBERS = {"int": int, "float": float}
 _TYPES = {

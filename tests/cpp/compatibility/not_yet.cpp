@@ -50,8 +50,15 @@ void speculation(const std::string& folder, const std::string& prompt) {
     const std::string looked_up =
         lookup.generate(prompt, ov::genai::num_assistant_tokens(3), ov::genai::max_ngram_size(3),
                         ov::genai::max_new_tokens(4));
-    const auto draft = [&] { ov::genai::draft_model(folder, "CPU"); };
-    refused("draft_model", draft);
+    ov::genai::LLMPipeline drafted(folder, "CPU", ov::genai::draft_model(folder, "CPU"));
+    ov::genai::DecodedResults by_model =
+        drafted.generate(ov::genai::StringInputs(prompt), ov::genai::num_assistant_tokens(3),
+                         ov::genai::max_new_tokens(4));
+    CHECK(by_model.texts.front() == looked_up);
+    refused("prompt_lookup", [&] {
+        ov::genai::LLMPipeline(folder, "CPU", ov::genai::draft_model(folder),
+                               ov::genai::prompt_lookup(true));
+    });
     const std::string text = pipe.generate(prompt, ov::genai::num_assistant_tokens(0),
                                            ov::genai::adapters(), ov::genai::max_new_tokens(4));
     CHECK(!text.empty() && text == looked_up);
