@@ -57,6 +57,8 @@ from pagewheel._pagewheel import (
     ReasoningParser as ReasoningParser,
     SchedulerConfig as SchedulerConfig,
     ScorePooling as ScorePooling,
+    SDPerfMetrics as SDPerfMetrics,
+    SDPerModelsPerfMetrics as SDPerModelsPerfMetrics,
     SequenceStatus as SequenceStatus,
     SequenceView as SequenceView,
     StepStatistics as StepStatistics,

@@ -20,9 +20,8 @@ from pagewheel.not_yet import (
 # openvino_genai has none of these.
 _OURS = """
     BlockState CacheView cmake_dir detect_parser DraftModel EvictionGranularity EvictionPolicy
-    EvictionView
-    generate_json Grammar GrammarMatcher InvalidArgumentError KeptTokens LogLevel make_policy
-    ModelNotFoundError ObservedQueries OutOfRangeError OutputStreamer PagewheelError
+    EvictionView generate_json Grammar GrammarMatcher InvalidArgumentError KeptTokens LogLevel
+    make_policy ModelNotFoundError ObservedQueries OutOfRangeError OutputStreamer PagewheelError
     parser_families ParserFamily PipelineFailedError PipelineStatistics PrefixCache
     QueueFullError ScorePooling SequenceStatus SequenceView set_log_callback StepStatistics
     StreamedOutput TokenLogProb tool_call_grammar ToolCallIncrementalParser ToolCallParser
@@ -32,7 +31,7 @@ for _name in _OURS.split():
     del globals()[_name]
 
 __version__ = get_version()
-# What pipelines with two models would have besides.
+# What pipelines with two models have besides.
 ExtendedPerfMetrics = pagewheel.PerfMetrics
 
 

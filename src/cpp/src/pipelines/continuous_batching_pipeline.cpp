@@ -166,6 +166,7 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
     parts.model = std::move(loaded.model);
     parts.context_length = loaded.folder.read_config().max_position_embeddings;
     parts.draft_model = std::move(loaded.draft_model);
+    m_has_draft_model = parts.draft_model != nullptr;
     parts.draft_context_length = loaded.draft_context_length;
     parts.decoders = decoders_of(tokenizer);
     parts.encode = [tokenizer = tokenizer](const std::string& text) {
