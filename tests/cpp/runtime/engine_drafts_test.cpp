@@ -2,8 +2,12 @@
 #include "support/engine_fixture.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <random>
+
+#include "support/random_logits.hpp"
+#include "support/sampling_reference.hpp"
 
 namespace pagewheel {
 namespace {
@@ -137,6 +141,38 @@ TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
             EXPECT_EQ(drafted[i].text, expected[i].text) << i;
             EXPECT_EQ(drafted[i].finish_reason, expected[i].finish_reason) << i;
         }
+    }
+}
+
+TEST_F(EngineDrafts, TokensAreDrawnAsOftenAsWithoutDrafts) {
+    const std::vector<float> row = random_logits(ScriptedModel::words, 5, 2.0f);
+    const auto best = int64_t(std::max_element(row.begin(), row.end()) - row.begin());
+    SchedulerConfig scheduling = scheduler();
+    scheduling.max_num_batched_tokens = 256;
+    for (const char* json : {R"({})", R"({"temperature": 0.5})", R"({"top_k": 7})",
+                             R"({"top_p": 0.8})", R"({"min_p": 0.05})", R"({"typical_p": 0.7})"}) {
+        drafter = std::make_unique<ScriptedDrafter>([&](const Tokens&) { return best; }, 3, 50);
+        make(scheduling);
+        model->score = [&](const Tokens&, size_t, float* logits) {
+            std::copy(row.begin(), row.end(), logits);
+        };
+        GenerationConfig config = greedy(100);
+        config.update_from_json(json);
+        config.do_sample = true;
+        std::vector<size_t> counts(ScriptedModel::words);
+        for (size_t i = 0; i < 100; ++i) {
+            std::vector<GenerationHandle> handles;
+            for (size_t k = 0; k < 20; ++k) {
+                config.rng_seed = i * 20 + k;
+                handles.push_back(submit({1}, config));
+            }
+            finish();
+            for (const GenerationHandle& handle : handles)
+                for (const int64_t token : generated(handle)) ++counts[size_t(token)];
+        }
+        EXPECT_GT(engine->statistics().all_steps.num_accepted_tokens, 5000u);
+        const auto expected = SamplingReference(row).apply(config, false, 0).probabilities();
+        EXPECT_LT(std::abs(chi_square_deviations(counts, expected)), 4.0) << json;
     }
 }
 

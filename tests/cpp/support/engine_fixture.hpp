@@ -45,6 +45,8 @@ protected:
         parts.model = std::move(scripted);
         has_drafter = drafter != nullptr;
         parts.drafter = std::move(drafter);
+        parts.draft_model = std::move(draft_model);
+        parts.draft_context_length = draft_context_length;
         parts.compile_grammar = compile_grammar;
         parts.grammar_limits = grammar_limits;
         parts.now = [this] { return now; };
@@ -99,6 +101,8 @@ protected:
     }
 
     std::unique_ptr<Drafter> drafter;           // of the next make()
+    std::unique_ptr<Model> draft_model;         // the same
+    size_t draft_context_length = 0;            // the same
     Admission::CompileGrammar compile_grammar;  // the same
     GrammarLimits grammar_limits = patient();   // the same
     Clock::time_point now = Clock::now();       // stands still

@@ -39,7 +39,9 @@ struct EngineParts {
     Admission::FindRules find_rules;            ///< what texts of a config are in tokens
     Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
     Admission::Encode encode;                   ///< of a config's prediction
-    std::unique_ptr<Drafter> drafter;           ///< null: SuffixDrafter
+    std::unique_ptr<Drafter> drafter;           ///< null: ModelDrafter, or SuffixDrafter
+    std::unique_ptr<Model> draft_model;         ///< null: none
+    size_t draft_context_length = 0;            ///< as context_length
     GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
     std::function<Clock::time_point()> now = Clock::now;  ///< of deadlines and steps
 };
@@ -75,6 +77,8 @@ public:
     Prefixes prefixes();
 
 private:
+    /// Null where nothing can be drafted.
+    std::unique_ptr<Drafting> make_drafting(EngineParts& parts, const SchedulerConfig& config);
     /// Holds the step's lock and marks the thread as holding it. Throws Error if it
     /// holds it already and in a child that fork() made, PipelineFailed once the engine has failed.
     class StepLock {

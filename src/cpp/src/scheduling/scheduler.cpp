@@ -297,7 +297,8 @@ void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) {
     const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
     const size_t end = sequence.num_cached + num_tokens, committed = sequence.num_committed();
     entry.num_tokens = num_tokens;
-    entry.num_sampled = end < committed ? 0 : end - committed + 1;
+    entry.num_sampled =
+        end < committed ? 0 : end + 1 - std::max(committed, sequence.num_cached + 1);
     entry.num_logits = all ? num_tokens : entry.num_sampled;
 }
 

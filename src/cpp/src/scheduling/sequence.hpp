@@ -97,7 +97,8 @@ struct BatchEntry {
     size_t num_tokens;
     /// How many of them, counted from the last, have logits that are wanted.
     size_t num_logits;
-    /// How many of those give a next token: the last committed token's and the drafts'.
+    /// How many of those give a next token: the last committed token's, unless that was computed
+    /// before, and the drafts'.
     size_t num_sampled;
 
     bool samples() const { return num_sampled > 0; }
