@@ -21,7 +21,7 @@ constexpr float first_rate = 0.5f, first_weight = 4;
 
 void Drafting::propose(Requests& requests) {
     m_proposals.clear();
-    size_t num_sequences = 0;
+    size_t num_sequences = 0, num_rows = 0;
     for (const auto& request : requests.all()) {
         if (request->config().is_beam_search() || request->is_over()) continue;
         try {
@@ -29,6 +29,7 @@ void Drafting::propose(Requests& requests) {
                 if (sequence->stage != Sequence::Stage::DECODING || sequence->pending_grammar)
                     continue;
                 ++num_sequences;
+                num_rows += sequence->num_uncached();
                 if (m_limits.automatic || request->config().is_assisting_generation() ||
                     !request->prediction.empty())
                     propose(*sequence);
@@ -40,7 +41,7 @@ void Drafting::propose(Requests& requests) {
         }
     }
     if (m_proposals.empty()) return;
-    choose_lengths(num_sequences);
+    choose_lengths(num_sequences, num_rows);
     for (const Proposal& proposal : m_proposals) {
         SequenceState& sequence = *proposal.sequence;
         if (proposal.length == 0 || sequence.request->is_over()) continue;
@@ -91,10 +92,9 @@ float Drafting::rate_of(const SequenceState& sequence, size_t kind) const {
                                        first_weight);
 }
 
-void Drafting::choose_lengths(size_t num_sequences) {
+void Drafting::choose_lengths(size_t num_sequences, size_t rows) {
     // All drafts in the order of what they are worth: a draft comes after those before it, which
     // are confirmed at least as likely.
-    size_t rows = num_sequences;
     double tokens = double(num_sequences);
     m_candidates.clear();
     for (Proposal& proposal : m_proposals) {

@@ -78,7 +78,8 @@ private:
     /// Takes down which of the latest drafts were right, whether or not a step computed them.
     void settle(SequenceState& sequence);
     float rate_of(const SequenceState& sequence, size_t kind) const;
-    void choose_lengths(size_t num_sequences);
+    /// `rows` are those of the step without drafts.
+    void choose_lengths(size_t num_sequences, size_t rows);
 
     const std::unique_ptr<Drafter> m_drafter;
     const DraftLimits m_limits;

@@ -42,18 +42,6 @@ void warn_of_short_cache(const SchedulerConfig& config, size_t max_tokens, size_
                context_length, " tokens. cache_size or num_kv_blocks sets another size"));
 }
 
-/// Says what a model whose layers keep states does not have yet.
-void warn_of_states(const Model& model, const SchedulerConfig& config, bool has_drafter) {
-    if (model.blocks_per_state() == 0) return;
-    if (config.enable_prefix_caching)
-        log(LogLevel::WARNING,
-            "layers of the model keep states, and prefixes are not shared yet where they do: each "
-            "prompt is computed from its beginning");
-    if (has_drafter)
-        log(LogLevel::WARNING,
-            "layers of the model keep states, which cannot go back yet: nothing is drafted");
-}
-
 Model& with_cache(Model& model, size_t num_blocks) {
     model.allocate_cache(num_blocks);
     return model;
@@ -105,17 +93,12 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
                  parts.grammar_limits),
       m_tokens({m_scheduler, m_eviction.get(), m_admission, m_requests, m_output, m_grammars},
                m_model->num_threads()),
+      m_drafting(parts.drafter ? std::move(parts.drafter) : std::make_unique<SuffixDrafter>(),
+                 {m_model->vocabulary(), config.speculation == "auto", m_model->most_exact_rows()},
+                 m_eviction.get()),
       m_recorder(m_scheduler, *m_queue, *m_model, config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
     warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
-    warn_of_states(*m_model, config, parts.drafter || config.speculation == "auto");
-    if (m_model->blocks_per_state() > 0) return;
-    if (!parts.drafter) parts.drafter = std::make_unique<SuffixDrafter>();
-    m_drafting =
-        std::make_unique<Drafting>(std::move(parts.drafter),
-                                   DraftLimits{m_model->vocabulary(), config.speculation == "auto",
-                                               m_model->most_exact_rows()},
-                                   m_eviction.get());
 }
 
 Engine::~Engine() {
@@ -193,14 +176,14 @@ std::exception_ptr Engine::attempt_step() {
     m_requests.end_expired(m_now());
     m_grammars.begin_step();
     m_tokens.continue_pending();
-    if (m_drafting) m_drafting->propose(m_requests);
+    m_drafting.propose(m_requests);
     const Batch& batch = schedule();
     const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
     if (batch.empty()) m_tokens.wait_for_pending();
-    if (m_drafting) m_drafting->clear_drafts();
+    m_drafting.clear_drafts();
     m_output.finish_step();
     m_tokens.forget_ended();
-    if (m_drafting) m_drafting->learn(m_requests);
+    m_drafting.learn(m_requests);
     m_requests.forget_ended();
     account();
     return failure;
@@ -251,7 +234,7 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const auto failure = attempt(batch, [&] { m_tokens.sample(batch, logits); });
     if (m_eviction && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
-    if (m_drafting) m_drafting->record(batch, microseconds_since(begin));
+    m_drafting.record(batch, microseconds_since(begin));
     return failure;
 }
 
