@@ -24,12 +24,21 @@ request_ids = itertools.count()
 TIE = 1e-4  # of log-probabilities: f32 decides by its last digits
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    source = tiny_models.save(tiny_models.make("lfm2"), tmp_path_factory.mktemp("source"))
+def make_folder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tiny_models.save(tiny_models.make(name), tmp_path_factory.mktemp("source"))
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 8192}))
     return convert(source, tmp_path_factory.mktemp("converted") / "model", progress=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder("lfm2", tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=["lfm2", "qwen3_next"])
+def each_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(request.param, tmp_path_factory)
 
 
 def random_tokens(rng: random.Random, least: int, most: int) -> Tokens:
@@ -150,11 +159,11 @@ class WarmAndCold:
 
 
 @pytest.mark.fuzz
-def test_chats_get_what_a_cold_pipeline_gives(folder: Path, tmp_path: Path) -> None:
+def test_chats_get_what_a_cold_pipeline_gives(each_folder: Path, tmp_path: Path) -> None:
     """20 of them, and 500 by `scripts/fuzz 25`."""
     counts: Counter[str] = Counter()
     for seed in range(TIMES):
-        both = WarmAndCold(folder, tmp_path / "prefixes", seed)
+        both = WarmAndCold(each_folder, tmp_path / "prefixes", seed)
         both.run(num_chats=20)
         counts += both.counts
     print(dict(counts))
