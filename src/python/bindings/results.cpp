@@ -189,11 +189,11 @@ void bind_statistics(py::module_& module) {
 
 Blocks of the KV cache: used (held by running sequences) + cached (kept for prefixes) + free = all.)");
     read_only<&P::num_blocks, &P::num_used_blocks, &P::num_cached_blocks, &P::num_free_blocks,
-              &P::max_used_blocks, &P::mean_used_blocks, &P::num_prefix_blocks, &P::block_size,
-              &P::block_bytes, &P::draft_cache_bytes, &P::num_requests, &P::num_queued,
-              &P::num_running, &P::num_preempted, &P::latest_step, &P::all_steps, &P::num_steps,
-              &P::num_preemptions, &P::num_prompt_tokens, &P::num_prefix_cache_hit_tokens,
-              &P::num_evicted_tokens>(pipeline);
+              &P::max_used_blocks, &P::mean_used_blocks, &P::num_prefix_blocks, &P::num_checkpoints,
+              &P::block_size, &P::block_bytes, &P::draft_cache_bytes, &P::num_requests,
+              &P::num_queued, &P::num_running, &P::num_preempted, &P::latest_step, &P::all_steps,
+              &P::num_steps, &P::num_preemptions, &P::num_prompt_tokens,
+              &P::num_prefix_cache_hit_tokens, &P::num_evicted_tokens>(pipeline);
     pipeline.def("__repr__", &P::to_string);
 }
 

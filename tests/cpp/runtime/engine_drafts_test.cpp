@@ -13,6 +13,7 @@ namespace pagewheel {
 namespace {
 
 using EngineDrafts = EngineTest;
+class EngineDraftsWithStates : public EngineTest, public testing::WithParamInterface<size_t> {};
 
 /// Says what comes as the script does, but is wrong now and then.
 class ScriptedDrafter final : public Drafter {
@@ -102,7 +103,9 @@ std::vector<GenerationOutput> answers(Engine& engine, size_t num_assistant_token
     return all;
 }
 
-TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
+/// A model with states throws them away where a draft was wrong, and computes the rest again.
+TEST_P(EngineDraftsWithStates, AnswersAreTheSameWithAnyDrafts) {
+    blocks_per_state = GetParam();
     // What comes depends on all tokens so far, so that a wrong one in the cache would be seen.
     const auto scores = [](const Tokens& tokens, size_t count, float* logits) {
         size_t hash = 1;
@@ -117,7 +120,7 @@ TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
     };
     SchedulerConfig config = scheduler();
     config.enable_prefix_caching = true;
-    config.num_kv_blocks = 30;
+    config.num_kv_blocks = 30 + 6 * blocks_per_state;
     config.max_num_batched_tokens = 20;
     const auto run = [&](size_t num_drafts, size_t percent_wrong) {
         if (num_drafts > 0)
@@ -143,6 +146,8 @@ TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
         }
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(, EngineDraftsWithStates, testing::Values(0, 2));
 
 TEST_F(EngineDrafts, TokensAreDrawnAsOftenAsWithoutDrafts) {
     const std::vector<float> row = random_logits(ScriptedModel::words, 5, 2.0f);

@@ -39,7 +39,7 @@ protected:
         return config;
     }
     void make(const SchedulerConfig& config = scheduler()) {
-        auto scripted = std::make_unique<ScriptedModel>();
+        auto scripted = std::make_unique<ScriptedModel>(blocks_per_state);
         model = scripted.get();
         EngineParts parts;
         parts.model = std::move(scripted);
@@ -100,7 +100,8 @@ protected:
         return engine->submit(std::nullopt, prompt, config);
     }
 
-    std::unique_ptr<Drafter> drafter;           // of the next make()
+    size_t blocks_per_state = 0;                // of the next make()
+    std::unique_ptr<Drafter> drafter;           // the same
     std::unique_ptr<Model> draft_model;         // the same
     size_t draft_context_length = 0;            // the same
     Admission::CompileGrammar compile_grammar;  // the same

@@ -53,6 +53,7 @@ struct PAGEWHEEL_API PipelineStatistics {
     size_t max_used_blocks = 0;    ///< after any step
     double mean_used_blocks = 0;   ///< over the last 1000 steps
     size_t num_prefix_blocks = 0;  ///< in the prefix cache, held by sequences or not
+    size_t num_checkpoints = 0;    ///< there, of models whose layers keep states
     size_t block_size = 0;         ///< tokens of one block
     size_t block_bytes = 0;        ///< of one block in all layers, keys and values
     size_t draft_cache_bytes = 0;  ///< of a draft model's cache, which these blocks are not in

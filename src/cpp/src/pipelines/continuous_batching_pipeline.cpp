@@ -24,6 +24,9 @@ void SchedulerConfig::validate() const {
                    " is ", aging_steps, "; allowed: 1 to 2^32");
     check_argument(memory_fraction > 0 && memory_fraction <= 1, ParameterName("memory_fraction"),
                    " is ", memory_fraction, "; allowed: greater than 0, at most 1");
+    check_argument(checkpoint_fraction >= 0 && checkpoint_fraction <= 1,
+                   ParameterName("checkpoint_fraction"), " is ", checkpoint_fraction,
+                   "; allowed: 0 to 1");
     if (use_cache_eviction) cache_eviction_config.validate();
     check_argument(speculation == "auto" || speculation == "off", ParameterName("speculation"),
                    " is '", speculation, "'; allowed: auto, off");
@@ -41,7 +44,7 @@ std::string SchedulerConfig::to_string() const {
                   ", dynamic_split_fuse: ", dynamic_split_fuse ? "true" : "false",
                   ", max_num_seqs: ", max_num_seqs,
                   ", enable_prefix_caching: ", enable_prefix_caching ? "true" : "false",
-                  ", speculation: ", speculation,
+                  ", checkpoint_fraction: ", checkpoint_fraction, ", speculation: ", speculation,
                   use_cache_eviction ? ", use_cache_eviction: true, cache_eviction_config: " +
                                            cache_eviction_config.to_string()
                                      : "",

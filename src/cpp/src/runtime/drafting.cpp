@@ -24,7 +24,7 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
     const auto begin = Clock::now();
     m_proposals.clear();
     m_spent = 0;
-    size_t num_sequences = 0;
+    size_t num_sequences = 0, num_rows = 0;
     for (const auto& request : requests.all()) {
         if (request->config().is_beam_search() || request->is_over()) continue;
         try {
@@ -32,6 +32,7 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
                 if (sequence->stage != Sequence::Stage::DECODING || sequence->pending_grammar)
                     continue;
                 ++num_sequences;
+                num_rows += sequence->num_uncached();
                 if (m_limits.automatic || request->config().is_assisting_generation() ||
                     !request->prediction.empty())
                     propose(*sequence);
@@ -42,9 +43,9 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
     }
     if (m_proposals.empty()) return;
     if (m_drafter->computes())
-        compute(requests, num_sequences, step);
+        compute(requests, num_sequences, num_rows, step);
     else
-        choose_lengths(num_sequences);
+        choose_lengths(num_sequences, num_rows);
     for (const Proposal& proposal : m_proposals) {
         SequenceState& sequence = *proposal.sequence;
         if (proposal.length == 0 || sequence.request->is_over()) continue;
@@ -90,10 +91,11 @@ void Drafting::check_drafts(const SequenceState& sequence, size_t most) const {
             "; allowed: up to ", most, " in [0, ", m_limits.vocabulary, ")");
 }
 
-void Drafting::compute(Requests& requests, size_t num_sequences, StepStatistics& step) {
+void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows,
+                       StepStatistics& step) {
     pass_over();
     for (;;) {
-        choose_lengths(num_sequences);
+        choose_lengths(num_sequences, num_rows);
         // A sequence whose latest draft is not worth a row gets no further one.
         m_active.clear();
         for (Proposal& proposal : m_proposals)
@@ -188,10 +190,10 @@ double Drafting::time_of(size_t rows) const {
     return m_times.of(rows) + (m_times.level() > 0 ? m_spent / m_times.level() : 0);
 }
 
-void Drafting::choose_lengths(size_t num_sequences) {
+void Drafting::choose_lengths(size_t num_sequences, size_t num_rows) {
     // All drafts in the order of what they are worth: a draft comes after those before it, which
     // are confirmed at least as likely.
-    m_rows = num_sequences;
+    m_rows = num_rows;
     m_tokens = double(num_sequences);
     m_candidates.clear();
     for (Proposal& proposal : m_proposals) {

@@ -96,10 +96,11 @@ private:
     float rate_of(const SequenceState& sequence, size_t kind) const;
     /// What a step of so many rows takes beside the drafter's time, in units of StepTimes.
     double time_of(size_t rows) const;
-    void choose_lengths(size_t num_sequences);
+    /// `num_rows` are those of the step without drafts.
+    void choose_lengths(size_t num_sequences, size_t num_rows);
     void take(const Candidate& draft);
     /// Has drafts computed, one for each sequence at a time, as long as that pays.
-    void compute(Requests& requests, size_t num_sequences, StepStatistics& step);
+    void compute(Requests& requests, size_t num_sequences, size_t num_rows, StepStatistics& step);
     /// Leaves repeated texts to sequences whose draft model is not right more often.
     void pass_over();
     /// Whether one more draft for each of m_active gives more tokens per second.

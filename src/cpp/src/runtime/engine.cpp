@@ -53,18 +53,6 @@ void warn_of_short_cache(const SchedulerConfig& config, size_t max_tokens, size_
                context_length, " tokens. cache_size or num_kv_blocks sets another size"));
 }
 
-/// Says what a model whose layers keep states does not have yet.
-void warn_of_states(const Model& model, const SchedulerConfig& config, bool has_drafter) {
-    if (model.blocks_per_state() == 0) return;
-    if (config.enable_prefix_caching)
-        log(LogLevel::WARNING,
-            "layers of the model keep states, and prefixes are not shared yet where they do: each "
-            "prompt is computed from its beginning");
-    if (has_drafter)
-        log(LogLevel::WARNING,
-            "layers of the model keep states, which cannot go back yet: nothing is drafted");
-}
-
 Model& with_cache(Model& model, size_t num_blocks) {
     model.allocate_cache(num_blocks);
     return model;
@@ -126,8 +114,6 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
 
 std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const SchedulerConfig& config) {
     const bool automatic = config.speculation == "auto" || parts.draft_model;
-    warn_of_states(*m_model, config, parts.drafter || automatic);
-    if (m_model->blocks_per_state() > 0) return nullptr;
     if (parts.draft_model) {
         const ModelDrafter::Limits limits{
             num_draft_blocks(*m_model, parts.draft_model.get(), m_scheduler.pool().size()),
@@ -216,14 +202,14 @@ std::exception_ptr Engine::attempt_step() {
     handle_aborts();
     m_requests.end_expired(m_now());
     m_tokens.continue_pending();
-    if (m_drafting) m_drafting->propose(m_requests, m_step);
+    m_drafting->propose(m_requests, m_step);
     const Batch& batch = schedule();
     const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
     if (batch.empty()) m_tokens.wait_for_pending();
-    if (m_drafting) m_drafting->clear_drafts();
+    m_drafting->clear_drafts();
     m_output.finish_step();
     m_tokens.forget_ended();
-    if (m_drafting) m_drafting->finish(m_requests);
+    m_drafting->finish(m_requests);
     m_requests.forget_ended();
     account();
     return failure;
@@ -271,7 +257,7 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     if (m_eviction && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
     const std::chrono::duration<double, std::micro> time = m_now() - begin;
-    if (m_drafting) m_drafting->record(batch, time.count());
+    m_drafting->record(batch, time.count());
     return failure;
 }
 

@@ -124,10 +124,10 @@ private:
     Requests m_requests;
     GrammarMasks m_grammars;
     TokenStep m_tokens;
-    std::unique_ptr<Drafting> m_drafting;  // null: the model keeps states, which cannot go back
-    StepRecorder m_recorder;               // any thread's
-    RequestQueue::Contents m_taken;        // out of the queue
-    std::string m_log_line;                // to be written without the lock
+    std::unique_ptr<Drafting> m_drafting;
+    StepRecorder m_recorder;         // any thread's
+    RequestQueue::Contents m_taken;  // out of the queue
+    std::string m_log_line;          // to be written without the lock
 };
 
 /// The prefix cache, as PrefixCache has it, with the step's lock.
@@ -150,8 +150,6 @@ public:
     size_t load(const std::filesystem::path& path);
 
 private:
-    /// Throws InvalidArgument where layers of the model keep states.
-    void check_states() const;
     /// Throws InvalidArgument if one of the requests would not fit beside `num_pinned` blocks.
     void check_room(size_t num_tokens, size_t num_pinned) const;
 

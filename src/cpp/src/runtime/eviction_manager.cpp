@@ -39,10 +39,11 @@ size_t EvictionManager::most_drafts(const Sequence& sequence, size_t wanted) con
     const EvictionState& state = *sequence.eviction;
     const size_t budget = config().get_max_cache_size(), held = sequence.num_slots();
     if (!state.may_evict) return wanted;
-    size_t most = std::min(wanted, budget - std::min(budget, held + 1));
+    const size_t uncached = sequence.num_uncached();
+    size_t most = std::min(wanted, budget - std::min(budget, held + uncached));
     EvictionProgress progress{held, 0, 0, true, sequence.max_chunk_slots != no_limit};
     for (; most > 0; --most) {
-        progress.new_tokens = progress.to_prompt_end = 1 + most;
+        progress.new_tokens = progress.to_prompt_end = uncached + most;
         if (m_evictor.window(state, progress) == 0) break;
     }
     return most;

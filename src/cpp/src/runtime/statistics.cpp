@@ -61,6 +61,7 @@ void StepRecorder::count_blocks() {
     m_statistics.num_cached_blocks = usage.num_cached;
     m_statistics.num_free_blocks = usage.num_free;
     m_statistics.num_prefix_blocks = usage.num_in_tree;
+    m_statistics.num_checkpoints = usage.num_checkpoints;
 }
 
 std::string StepRecorder::record(const StepStatistics& step) {
