@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -184,13 +185,20 @@ class GGUFSource:
                     continue
                 places[name] = _Place(f"blk.{layer}.{_tensor_name(part, in_layers)}", shape)
             elif name in _OUTSIDE_LAYERS:
-                places[name] = _Place(_OUTSIDE_LAYERS[name], shape)
+                tensor = self.kind.names.get(name, _OUTSIDE_LAYERS[name])
+                places[name] = _Place(tensor, shape)
             else:
                 places[name] = self._stacked_place(name, shape)
-            if self.kind.interleaved and name.endswith(("q_proj", "k_proj")):
+            if self._is_interleaved(name):
                 rows = self._half_split_rows(name, shape[0])
                 places[name] = replace(places[name], rows=rows)
         return places
+
+    def _is_interleaved(self, name: str) -> bool:
+        """Without rotation the order of channels, alike in queries and keys, is no matter."""
+        if not self.kind.interleaved or not name.endswith(("self_attn.q_proj", "self_attn.k_proj")):
+            return False
+        return self.architecture.layers[int(name.split(".")[1])].attention.rotary is not None
 
     def _stacked_place(self, name: str, shape: tuple[int, ...]) -> _Place:
         stem, _, index = name.rpartition(".")
@@ -230,8 +238,8 @@ class GGUFSource:
             tensor = self.file.tensors.get(place.tensor)
             if tensor is None:
                 raise ConversionError(f"{self.file.path}: the tensor {place.tensor!r} is missing")
-            # llama.cpp writes a matrix of one row as a vector.
-            if tensor.shape not in (place.shape, place.shape[place.shape[0] == 1 :]):
+            # llama.cpp leaves out dimensions of 1, or adds them, and writes some vectors by groups.
+            if not _is_written_as(tensor.shape, place.shape):
                 raise ConversionError(
                     f"{self.file.path}: tensor {place.tensor!r} has shape {list(tensor.shape)}, "
                     f"the metadata asks for {list(place.shape)}"
@@ -270,11 +278,20 @@ class GGUFSource:
         return order.reshape(-1)
 
 
+def _is_written_as(stored: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    sizes = [size for size in shape if size != 1]
+    return [size for size in stored if size != 1] == sizes or (
+        len(sizes) == 1 and len(stored) == 2 and math.prod(stored) == sizes[0]
+    )
+
+
 def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:
     """A layer's weight or bias, without the layer's own name: self_attn.q_proj -> attn_q.weight."""
     stem = part.removesuffix(".bias").removesuffix("_bias")
     name = in_layers[stem]
-    return name if "." in name else f"{name}.{'bias' if stem != part else 'weight'}"
+    return (
+        name.removesuffix(".") if "." in name else f"{name}.{'bias' if stem != part else 'weight'}"
+    )
 
 
 def _place_of_part(part: FilePart, layer: str) -> _Place:
