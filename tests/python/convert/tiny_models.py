@@ -202,6 +202,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
                           "head_dim": 16, "state_size": 24, "n_groups": 2}),
     "falcon_h1": ("falcon_h1", {**_FALCON, "mamba_rms_norm": False}),
     "falcon_h1-norm": ("falcon_h1", {**_FALCON, "mamba_rms_norm": True, "projectors_bias": True,
+                                     "mamba_proj_bias": True,
                                      "attention_bias": True, "mlp_bias": True}),
     "nemotron_h": ("nemotron_h", {"layers_block_type": ["linear_attention", "mlp",
                                                         "full_attention", "linear_attention"],
@@ -227,8 +228,6 @@ WITH_STATES = (
     *("lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
     *("granitemoehybrid", "mamba2", "falcon_h1", "nemotron_h"),
 )
-# Model types whose GGUF files are not tried.
-WITHOUT_GGUF = ("lfm2", "lfm2_moe", "granitemoehybrid", "mamba2", "falcon_h1", "nemotron_h")
 
 
 def make(name: str) -> PreTrainedModel:

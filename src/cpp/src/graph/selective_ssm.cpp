@@ -116,6 +116,14 @@ std::shared_ptr<ov::Node> sole_reader(Output& output) {
     return reader;
 }
 
+/// Whether rows can take the place of `output`: no dimension but the first is dynamic.
+bool is_made_of_rows(const Output& output) {
+    const ov::PartialShape& shape = output.get_partial_shape();
+    return shape.rank().is_static() && shape.size() > 1 &&
+           std::all_of(shape.begin() + 1, shape.end(),
+                       [](const ov::Dimension& size) { return size.is_static(); });
+}
+
 /// A node and its rewriting. Each step gives a node that computes more.
 class Fusion {
 public:
@@ -186,7 +194,7 @@ private:
     /// y + d x.
     Output skip(Output y) {
         const auto add = ov::as_type_ptr<ov::op::v1::Add>(sole_reader(y));
-        if (!add) return {};
+        if (!add || !is_made_of_rows(add->output(0))) return {};
         const size_t other = add->input_value(0) == y ? 1 : 0;
         const auto product = with_constant<ov::op::v1::Multiply>(
             without_views(add->input_value(other)), {m_config.heads, 1});
@@ -201,7 +209,7 @@ private:
     /// y silu(gate).
     Output gate(Output y) {
         const auto product = ov::as_type_ptr<ov::op::v1::Multiply>(sole_reader(y));
-        if (!product || m_attributes.has_gate) return {};
+        if (!product || m_attributes.has_gate || !is_made_of_rows(product->output(0))) return {};
         const size_t other = product->input_value(0) == y ? 1 : 0;
         const Output gate = silu_input(without_views(product->input_value(other)));
         const auto found = gate.get_node() ? find_columns(gate, m_inner) : std::nullopt;

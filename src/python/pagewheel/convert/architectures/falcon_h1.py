@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..decoder.architecture import Architecture
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
 from .gguf_config import Config, GGUFConfig
-from .mamba2 import GGUF_NAMES, config_of_mixer, mamba_of, mixer_of, recipe_of_mixer
+from .mamba2 import config_of_mixer, file_part, mamba_of, mixer_of, recipe_of_mixer
 from .reader import ModelConfig, Reader
 
 
@@ -39,9 +39,9 @@ def _falcon_h1(reader: Reader) -> Architecture:
     mixer = mixer_of(
         config,
         norm=config.boolean("mamba_rms_norm"),
+        output_bias=config.boolean("projectors_bias"),
         gate_after_norm=config.boolean("mamba_norm_before_gate", True),
     )
-    bias = config.boolean("projectors_bias")
     arch = reader.architecture(
         embedding_scale=config.number("embedding_multiplier", 1.0),
         logits_scale=config.number("lm_head_multiplier", 1.0),
@@ -52,7 +52,6 @@ def _falcon_h1(reader: Reader) -> Architecture:
             if set(factors) != {1.0}
         ),
     )
-    mixer = replace(mixer, bias=mixer.bias or bias)
     return arch.with_layers(lambda _, layer: replace(layer, recurrence=mixer))
 
 
@@ -103,5 +102,5 @@ _DEFAULTS = {
 
 FAMILY = Family(
     (ModelType("falcon_h1", _falcon_h1, _DEFAULTS, _recipe),),
-    (GGUFArchitecture("falcon-h1", _config, names=GGUF_NAMES, fused_as_in_checkpoint=True),),
+    (GGUFArchitecture("falcon-h1", _config, part=file_part),),
 )

@@ -8,7 +8,7 @@ from ..decoder.architecture import Architecture, Mlp
 from .entry import Family, GGUFArchitecture, ModelType, Recipe
 from .gguf_config import Config, GGUFConfig
 from .llama import config_of_granite, granite, granite_experts, recipe_of_granite_moe
-from .mamba2 import GGUF_NAMES, config_of_mixer, mixer_of, recipe_of_mixer
+from .mamba2 import config_of_mixer, file_part, mixer_of, recipe_of_mixer
 from .reader import ModelConfig, Reader
 
 _ATTENDS = {
@@ -58,7 +58,7 @@ def _config(file: GGUFConfig) -> Config:
     kv_heads = file.each_layer("attention.head_count_kv")
     config = config_of_granite(file, "expert_count", kv_heads=max(kv_heads))
     experts = file.integer("expert_count", 0)
-    shared = "expert_shared_feed_forward_length"
+    shared = file.shape(f"blk.0.ffn_up{'_shexp' if experts else ''}.weight")[0]
     # llama.cpp says by this key whether attention rotates.
     rotates = file.metadata.get(file.key("rope.scaling.finetuned"), bool, True)
     return {
@@ -67,7 +67,7 @@ def _config(file: GGUFConfig) -> Config:
         "architectures": ["GraniteMoeHybridForCausalLM"],
         "model_type": "granitemoehybrid",
         "layer_types": ["attention" if each else "mamba" for each in kv_heads],
-        "shared_intermediate_size": file.integer(shared, config["intermediate_size"]),
+        "shared_intermediate_size": shared,
         "position_embedding_type": "rope" if rotates else None,
         **config_of_mixer(file),
     }
@@ -86,9 +86,8 @@ FAMILY = Family(
         GGUFArchitecture(
             "granitehybrid",
             _config,
-            names=GGUF_NAMES,
+            part=file_part,
             interleaved=True,
-            fused_as_in_checkpoint=True,
         ),
     ),
 )

@@ -17,6 +17,7 @@ from ..decoder.architecture import (
 from .deepseek import SIGMOID
 from .entry import (
     Family,
+    FilePart,
     GGUFArchitecture,
     ModelType,
     Part,
@@ -149,10 +150,18 @@ def _config_of_experts(file: GGUFConfig) -> Config:
     }
 
 
+def _file_part(arch: Architecture, name: str) -> FilePart | None:
+    found = re.fullmatch(r"layers\.(\d+)\.conv\.conv", name)
+    if found is None:
+        return None
+    convolution = arch.layers[int(found[1])].mixer
+    assert isinstance(convolution, ShortConvolution)
+    return FilePart("shortconv.conv.weight", (arch.hidden_size, convolution.length))
+
+
 _GGUF_NAMES = {
     "norm": "token_embd_norm.weight",
     "conv.in_proj": "shortconv.in_proj.weight",
-    "conv.conv": "shortconv.conv.weight",
     "conv.out_proj": "shortconv.out_proj.weight",
     "mlp.gate.e_score_correction": "exp_probs_b",
 }
@@ -180,7 +189,7 @@ FAMILY = Family(
         ModelType("lfm2_moe", _lfm2_moe, _MOE, _recipe),
     ),
     (
-        GGUFArchitecture("lfm2", _config, names=_GGUF_NAMES),
-        GGUFArchitecture("lfm2moe", _config_of_experts, names=_GGUF_NAMES),
+        GGUFArchitecture("lfm2", _config, names=_GGUF_NAMES, part=_file_part),
+        GGUFArchitecture("lfm2moe", _config_of_experts, names=_GGUF_NAMES, part=_file_part),
     ),
 )

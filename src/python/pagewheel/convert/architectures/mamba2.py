@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ..decoder.architecture import Architecture, Layer, Mamba2
-from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
+from .entry import Family, FilePart, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
 from .gguf_config import Config, GGUFConfig
 from .reader import ModelConfig, Reader
 
@@ -50,11 +50,11 @@ def mixer_of(config: ModelConfig, **changes: Any) -> Mamba2:
         "state_size": config.positive("mamba_d_state", 256),
         "length": config.positive("mamba_d_conv", 4),
         "bias": config.boolean("mamba_proj_bias"),
+        "output_bias": config.boolean("mamba_proj_bias"),
         "conv_bias": config.boolean("mamba_conv_bias", True),
         "norm_groups": groups,
         "dt_min": low,
         "dt_max": high,
-        "decay_is_log": config.boolean("decay_is_log", True),
         **changes,
     }
     return Mamba2(**values)
@@ -75,56 +75,80 @@ def recipe_of_mixer(arch: Architecture, name: str, module: str = "mamba") -> Rec
     prefix, part, bias = f"{found[1]}.{module}", found[3], found[4] or ""
     if part not in _PROJECTIONS:
         return (Part(tensor_name(f"{prefix}.{part}{bias}")),)
-    mamba = mamba_of(arch, int(found[2]))
+    rows, count = _rows_of(mamba_of(arch, int(found[2])), part)
+    return (Part(tensor_name(f"{prefix}.in_proj{bias}"), rows, count, -1 if bias else -2),)
+
+
+def _rows_of(mamba: Mamba2, projection: str) -> tuple[slice, int]:
+    """A projection's rows of in_proj, and how many that has."""
     sizes = (mamba.inner_size, mamba.conv_size, mamba.heads)
-    which = _PROJECTIONS.index(part)
+    which = _PROJECTIONS.index(projection)
     first = sum(sizes[:which])
-    rows = slice(first, first + sizes[which])
-    tensor = tensor_name(f"{prefix}.in_proj{bias}")
-    return (Part(tensor, rows, sum(sizes), -1 if bias else -2),)
+    return slice(first, first + sizes[which]), sum(sizes)
 
 
 def config_of_mixer(file: GGUFConfig) -> Config:
     """llama.cpp's numbers by the names that most hybrids use."""
-    inner = file.integer("ssm.inner_size")
+    inner, heads = file.integer("ssm.inner_size"), file.integer("ssm.time_step_rank")
+    if heads <= 0 or inner % heads:
+        raise file.fail(f"{inner} channels are no multiple of {heads} heads")
     return {
         "mamba_d_ssm": inner,
-        "mamba_n_heads": file.integer("ssm.time_step_rank"),
+        "mamba_n_heads": heads,
+        "mamba_d_head": inner // heads,
         "mamba_n_groups": file.integer("ssm.group_count"),
         "mamba_d_state": file.integer("ssm.state_size"),
         "mamba_d_conv": file.integer("ssm.conv_kernel"),
         "mamba_conv_bias": any(name.endswith(".ssm_conv1d.bias") for name in file.shapes),
         "mamba_proj_bias": any(name.endswith(".ssm_in.bias") for name in file.shapes),
-        "decay_is_log": False,
     }
 
 
-GGUF_NAMES = {
-    "mamba.in_proj": "ssm_in",
-    "mamba.conv1d": "ssm_conv1d",
-    "mamba.dt": "ssm_dt",
-    "mamba.A_log": "ssm_a.",
-    "mamba.D": "ssm_d.",
-    "mamba.norm": "ssm_norm",
-    "mamba.out_proj": "ssm_out",
+def file_part(arch: Architecture, name: str) -> FilePart | None:
+    """The weights of mixers in files of llama.cpp's."""
+    found = re.fullmatch(r"layers\.(\d+)\.mamba\.(\w+?)(\.bias)?", name)
+    if found is None:
+        return None
+    mamba = mamba_of(arch, int(found[1]))
+    part, bias = found[2], found[3]
+    if part in _PROJECTIONS:
+        rows, count = _rows_of(mamba, part)
+        shape = (count,) if bias else (count, arch.hidden_size)
+        return FilePart(f"ssm_in{bias or '.weight'}", shape, tuple(range(*rows.indices(count))))
+    inner, heads, groups = mamba.inner_size, mamba.heads, mamba.groups
+    if bias:
+        return {
+            "conv1d": FilePart("ssm_conv1d.bias", (mamba.conv_size,)),
+            "out_proj": FilePart("ssm_out.bias", (arch.hidden_size,)),
+        }[part]
+    return {
+        "A_log": FilePart("ssm_a", (heads, 1), negative_exponential=True),
+        "D": FilePart("ssm_d", (heads, 1)),
+        "dt_bias": FilePart("ssm_dt.bias", (heads,)),
+        "conv1d": FilePart("ssm_conv1d.weight", (mamba.conv_size, mamba.length)),
+        "norm": FilePart("ssm_norm.weight", (groups, inner // groups)),
+        "out_proj": FilePart("ssm_out.weight", (arch.hidden_size, inner)),
+    }[part]
+
+
+_NAMES = {
+    "mamba_n_heads": "num_heads",
+    "mamba_n_groups": "n_groups",
+    "mamba_d_state": "state_size",
+    "mamba_d_head": "head_dim",
+    "mamba_d_conv": "conv_kernel",
+    "mamba_expand": "expand",
+    "mamba_proj_bias": "use_bias",
+    "mamba_conv_bias": "use_conv_bias",
 }
 
 
 def _mamba2(reader: Reader) -> Architecture:
     config = reader.config
-    for ours, theirs in (
-        ("mamba_n_heads", "num_heads"),
-        ("mamba_n_groups", "n_groups"),
-        ("mamba_d_state", "state_size"),
-        ("mamba_d_head", "head_dim"),
-        ("mamba_d_conv", "conv_kernel"),
-        ("mamba_expand", "expand"),
-        ("mamba_proj_bias", "use_bias"),
-        ("mamba_conv_bias", "use_conv_bias"),
-    ):
+    for ours, theirs in _NAMES.items():
         if config.values.get(theirs) is not None:
-            config.values.setdefault(ours, config.values[theirs])
-    layer = Layer(mixer_of(config, norm_groups=1), None)
+            config.values[ours] = config.values[theirs]
+    layer = Layer(mixer_of(config), None)
     return Architecture(
         model_type=config.model_type,
         hidden_size=config.positive("hidden_size"),
@@ -148,6 +172,7 @@ def recipe_of_backbone(arch: Architecture, name: str) -> Recipe | None:
 
 
 def _config(file: GGUFConfig) -> Config:
+    mixer = config_of_mixer(file)
     return {
         "architectures": ["Mamba2ForCausalLM"],
         "model_type": "mamba2",
@@ -157,7 +182,7 @@ def _config(file: GGUFConfig) -> Config:
         "max_position_embeddings": file.integer("context_length"),
         "layer_norm_epsilon": file.number("attention.layer_norm_rms_epsilon", 1e-5),
         "tie_word_embeddings": "output.weight" not in file.shapes,
-        **config_of_mixer(file),
+        **{_NAMES[name]: value for name, value in mixer.items() if name in _NAMES},
     }
 
 
@@ -176,5 +201,5 @@ _DEFAULTS = {
 
 FAMILY = Family(
     (ModelType("mamba2", _mamba2, _DEFAULTS, recipe_of_backbone),),
-    (GGUFArchitecture("mamba2", _config, names=GGUF_NAMES, fused_as_in_checkpoint=True),),
+    (GGUFArchitecture("mamba2", _config, part=file_part),),
 )

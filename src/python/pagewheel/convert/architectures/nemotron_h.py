@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..decoder.architecture import Architecture, Layer
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
 from .gguf_config import Config, GGUFConfig
-from .mamba2 import GGUF_NAMES, config_of_mixer, mixer_of, recipe_of_backbone
+from .mamba2 import config_of_mixer, file_part, mixer_of, recipe_of_backbone
 from .reader import Reader
 
 _OF_PATTERN = {"M": "mamba", "*": "attention", "-": "mlp"}
@@ -110,7 +110,7 @@ def _config(file: GGUFConfig) -> Config:
         "layer_norm_epsilon": file.number("attention.layer_norm_rms_epsilon", 1e-5),
         "tie_word_embeddings": "output.weight" not in file.shapes,
         "mamba_num_heads": mixer["mamba_n_heads"],
-        "mamba_head_dim": mixer["mamba_d_ssm"] // max(mixer["mamba_n_heads"], 1),
+        "mamba_head_dim": mixer["mamba_d_head"],
         "n_groups": mixer["mamba_n_groups"],
         "ssm_state_size": mixer["mamba_d_state"],
         "conv_kernel": mixer["mamba_d_conv"],
@@ -145,8 +145,8 @@ FAMILY = Family(
         GGUFArchitecture(
             "nemotron_h",
             _config,
-            names={**GGUF_NAMES, "post_attention_layernorm": "attn_norm"},
-            fused_as_in_checkpoint=True,
+            names={"post_attention_layernorm": "attn_norm"},
+            part=file_part,
         ),
     ),
 )

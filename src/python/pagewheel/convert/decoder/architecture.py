@@ -217,14 +217,14 @@ class Mamba2:
     groups: int
     state_size: int
     length: int
-    bias: bool = False  # of the projections
+    bias: bool = False  # of the first three projections
+    output_bias: bool = False
     conv_bias: bool = True
     norm: bool = True
     norm_groups: int = 1
     gate_after_norm: bool = False
     dt_min: float = 0.0
     dt_max: float = math.inf
-    decay_is_log: bool = True  # else A_log holds -exp(A_log), as llama.cpp writes it
 
     def __post_init__(self) -> None:
         _check_positive(self, "heads", "head_size", "groups", "state_size", "norm_groups")
@@ -600,7 +600,7 @@ def _mamba_shapes(mamba: Mamba2, hidden: int) -> Shapes:
         **({"conv1d.bias": (mamba.conv_size,)} if mamba.conv_bias else {}),
         **{name: (mamba.heads,) for name in ("A_log", "D", "dt_bias")},
         **({"norm": (inner,)} if mamba.norm else {}),
-        **_linear("out_proj", hidden, inner, bias),
+        **_linear("out_proj", hidden, inner, mamba.output_bias),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -238,8 +237,8 @@ class GGUFSource:
             tensor = self.file.tensors.get(place.tensor)
             if tensor is None:
                 raise ConversionError(f"{self.file.path}: the tensor {place.tensor!r} is missing")
-            # llama.cpp leaves out dimensions of 1, or adds them, and writes some vectors by groups.
-            if not _is_written_as(tensor.shape, place.shape):
+            # llama.cpp writes a matrix of one row as a vector.
+            if tensor.shape not in (place.shape, place.shape[place.shape[0] == 1 :]):
                 raise ConversionError(
                     f"{self.file.path}: tensor {place.tensor!r} has shape {list(tensor.shape)}, "
                     f"the metadata asks for {list(place.shape)}"
@@ -278,20 +277,11 @@ class GGUFSource:
         return order.reshape(-1)
 
 
-def _is_written_as(stored: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    sizes = [size for size in shape if size != 1]
-    return [size for size in stored if size != 1] == sizes or (
-        len(sizes) == 1 and len(stored) == 2 and math.prod(stored) == sizes[0]
-    )
-
-
 def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:
     """A layer's weight or bias, without the layer's own name: self_attn.q_proj -> attn_q.weight."""
     stem = part.removesuffix(".bias").removesuffix("_bias")
     name = in_layers[stem]
-    return (
-        name.removesuffix(".") if "." in name else f"{name}.{'bias' if stem != part else 'weight'}"
-    )
+    return name if "." in name else f"{name}.{'bias' if stem != part else 'weight'}"
 
 
 def _place_of_part(part: FilePart, layer: str) -> _Place:

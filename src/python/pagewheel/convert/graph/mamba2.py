@@ -60,7 +60,7 @@ class Mamba2Builder:
             y = self._normed(y, mamba, f"{prefix}.norm")
         if mamba.gate_after_norm:
             y = ops.multiply(y, gate)
-        return self.weighted.linear(y, f"{prefix}.out_proj", mamba.bias)
+        return self.weighted.linear(y, f"{prefix}.out_proj", mamba.output_bias)
 
     def _normed(self, y: ov.Node, mamba: Mamba2, name: str) -> ov.Node:
         if mamba.norm_groups == 1:
@@ -90,7 +90,7 @@ class Mamba2Builder:
         past = ops.gather(past, self.inputs.beam_idx, i64(0))
 
         rates = dense_f32(self.weighted.weight(f"layers.{layer}.mamba.A_log"))
-        a = ops.constant(-np.exp(rates) if mamba.decay_is_log else rates)
+        a = ops.constant(-np.exp(rates))
         decay = ops.reshape(ops.exp(ops.multiply(a, dt)), i64([0, 0, 0, 1, 1]), True)
         scaled_b = ops.multiply(ops.unsqueeze(dt, i32([-1])), _each_head(b, mamba))
         added = ops.multiply(ops.unsqueeze(scaled_b, i32([-2])), ops.unsqueeze(x, i32([-1])))
