@@ -210,13 +210,20 @@ class GGUFSource:
                     continue
                 places[name] = _Place(f"blk.{layer}.{_tensor_name(part, in_layers)}", shape)
             elif name in _OUTSIDE_LAYERS:
-                places[name] = _Place(_OUTSIDE_LAYERS[name], shape)
+                tensor = self.kind.names.get(name, _OUTSIDE_LAYERS[name])
+                places[name] = _Place(tensor, shape)
             else:
                 places[name] = self._stacked_place(name, shape)
-            if self.kind.interleaved and name.endswith(("q_proj", "k_proj")):
+            if self._is_interleaved(name):
                 rows = self._half_split_rows(name, shape[0])
                 places[name] = replace(places[name], rows=rows)
         return places
+
+    def _is_interleaved(self, name: str) -> bool:
+        """Without rotation the order of channels, alike in queries and keys, is no matter."""
+        if not self.kind.interleaved or not name.endswith(("self_attn.q_proj", "self_attn.k_proj")):
+            return False
+        return self.architecture.layers[int(name.split(".")[1])].attention.rotary is not None
 
     def _stacked_place(self, name: str, shape: tuple[int, ...]) -> _Place:
         stem, _, index = name.rpartition(".")
