@@ -12,6 +12,7 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from convert import gguf_hybrids
 from convert.gguf_delta_nets import delta_net_tensors
 from convert.gguf_writing import add_tensor, finish
 from gguf.constants import GGMLQuantizationType as Kind
@@ -38,6 +39,7 @@ ARCHITECTURES = {
     "qwen3_next": "qwen3next",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
+    **gguf_hybrids.ARCHITECTURES,
 }
 _GEMMA4_SCALES = {
     "router.scale": "ffn_gate_inp.scale",
@@ -52,19 +54,35 @@ def architecture_of(model: PreTrainedModel) -> str:
 
 
 def write(
-    model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, *, fused_latent: bool = False
+    model: PreTrainedModel,
+    path: Path,
+    kind: Kind = Kind.F32,
+    *,
+    fused_latent: bool = False,
+    tensor_per_expert: bool = False,
 ) -> Path:
     """All matrices as `kind`; the byte-level vocabulary of tiny_models. `fused_latent`: DeepSeek's
-    keys and values in one tensor, as its checkpoints have them.
+    keys and values in one tensor, as its checkpoints have them. `tensor_per_expert`: as files
+    before 2024-04 have experts.
     """
     name = architecture_of(model)
     writer = gguf.GGUFWriter(path, name)
     # A plain object: transformers' own refuses numbers that differ between layers.
     numbers = SimpleNamespace(**model.config.to_dict(), fused_latent=fused_latent)
-    _add_numbers(writer, numbers, name)
+    hybrid = model.config.model_type in gguf_hybrids.ARCHITECTURES
+    if hybrid:
+        gguf_hybrids.add_numbers(writer, model.config)
+    else:
+        _add_numbers(writer, numbers, name)
     _add_vocabulary(writer, model.config.vocab_size)
-    for tensor, values in _tensors(model, name, fused_latent).items():
+    tensors = gguf_hybrids.tensors(model) if hybrid else _tensors(model, name, fused_latent)
+    for tensor, values in tensors.items():
         array = np.ascontiguousarray(values.detach().float().numpy())
+        stem = tensor.removesuffix("_exps.weight")
+        if tensor_per_expert and stem != tensor:
+            for expert, matrix in enumerate(array):
+                add_tensor(writer, f"{stem}.{expert}.weight", matrix, kind)
+            continue
         add_tensor(writer, tensor, array, Kind.F32 if "_inp" in tensor else kind)
     finish(writer)
     return path

@@ -58,6 +58,14 @@ YARN = {
     "original_max_position_embeddings": 256,
 }
 _WINDOW = {"sliding_window": 40}
+_MAMBA = {"mamba_n_heads": 6, "mamba_d_head": 20, "mamba_d_state": 24, "mamba_expand": 2}
+_FALCON = {
+    "mamba_d_ssm": 96, "mamba_n_heads": 6, "mamba_d_head": 16, "mamba_n_groups": 2,
+    "mamba_d_state": 24, "embedding_multiplier": 3.0, "lm_head_multiplier": 0.7,
+    "key_multiplier": 0.6, "mlp_multipliers": [1.3, 0.8], "attention_in_multiplier": 1.2,
+    "attention_out_multiplier": 0.9, "ssm_in_multiplier": 1.25, "ssm_out_multiplier": 0.6,
+    "ssm_multipliers": [0.8, 1.1, 0.9, 1.2, 0.7],
+}  # fmt: skip
 _EXPERTS = {"num_local_experts": 5, "num_experts": 5, "num_experts_per_tok": 2}
 
 _SHARED_EXPERTS = {
@@ -180,6 +188,26 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
                            "conv_bias": True, "conv_L_cache": 5,
                            "layer_types": ["full_attention", "conv", "conv", "full_attention"],
                            "block_auto_adjust_ff_dim": False, "tie_word_embeddings": False}),
+    "granitemoehybrid": ("granitemoehybrid", {**_GRANITE, **_MAMBA, "num_hidden_layers": 4,
+                         "layer_types": ["linear_attention", "full_attention",
+                                         "linear_attention", "linear_attention"],
+                         "num_local_experts": 0, "shared_intermediate_size": 44}),
+    "granitemoehybrid-experts": ("granitemoehybrid", {**_EXPERTS, **_GRANITE, **_MAMBA,
+                                 "mamba_n_groups": 2, "mamba_proj_bias": True,
+                                 "time_step_limit": [0.5, 0.9],
+                                 "layer_types": ["full_attention", "linear_attention"],
+                                 "position_embedding_type": "rope",
+                                 "shared_intermediate_size": 44}),
+    "mamba2": ("mamba2", {"hidden_size": 64, "num_hidden_layers": 3, "num_heads": 8,
+                          "head_dim": 16, "state_size": 24, "n_groups": 2}),
+    "falcon_h1": ("falcon_h1", {**_FALCON, "mamba_rms_norm": False}),
+    "falcon_h1-norm": ("falcon_h1", {**_FALCON, "mamba_rms_norm": True, "projectors_bias": True,
+                                     "mamba_proj_bias": True,
+                                     "attention_bias": True, "mlp_bias": True}),
+    "nemotron_h": ("nemotron_h", {"layers_block_type": ["linear_attention", "mlp",
+                                                        "full_attention", "linear_attention"],
+                                  "mamba_num_heads": 6, "mamba_head_dim": 20,
+                                  "ssm_state_size": 24, "n_groups": 2}),
     "lfm2_moe": ("lfm2_moe", {"hidden_size": 96, "num_hidden_layers": 4, "head_dim": 16,
                               "layer_types": ["conv", "full_attention", "conv", "conv"],
                               "num_dense_layers": 1, "num_experts": 5, "num_experts_per_tok": 2,
@@ -196,9 +224,10 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 # Model types whose layers keep states: OpenVINO's attention has no tables for them.
-WITH_STATES = ("lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
-# Model types whose GGUF files are not read.
-WITHOUT_GGUF = ("lfm2", "lfm2_moe")
+WITH_STATES = (
+    *("lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
+    *("granitemoehybrid", "mamba2", "falcon_h1", "nemotron_h"),
+)
 
 
 def make(name: str) -> PreTrainedModel:

@@ -308,7 +308,13 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
         graph.openvino_layers = find_openvino_attention(*graph.model, graph.config.sliding_windows);
     NativeAttentionReport attention = choose_attention(graph.model, graph.config, options);
     graph.layers = std::move(attention.layers);
+    check_argument(!options.evicts || !graph.layers.empty() || for_openvino,
+                   ErrorCode::model_unsupported,
+                   "use_cache_eviction is true, but no layer of the model attends: there are no "
+                   "keys and values to evict");
+    fuse_convolution_biases(graph.model);
     fuse_states(graph.model);
+    fuse_selective_ssms(graph.model);
     if (options.fast_prefill) {
         graph.fast_prefill = skip_unread_rows(graph.model, {options.evicts});
         if (graph.fast_prefill.failed)

@@ -1,5 +1,7 @@
 #include "graph/passes.hpp"
 
+#include <algorithm>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -12,6 +14,7 @@
 #include "openvino/op/matmul.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/result.hpp"
+#include "openvino/op/scaled_dot_product_attention.hpp"
 #include "openvino/op/util/assign_base.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
@@ -28,7 +31,25 @@ bool has_input_beginning(const ov::Model& model, const char* begin) {
 }
 
 bool has_cache_inputs(const ov::Model& model) {
-    return has_input_beginning(model, ports::key_cache_prefix);
+    return has_input_beginning(model, ports::key_cache_prefix) ||
+           has_input_beginning(model, ports::selective_ssm_state_prefix);
+}
+
+bool attends(const ov::Model& model) {
+    const auto nodes = model.get_ops();
+    return std::any_of(nodes.begin(), nodes.end(), [](const auto& node) {
+        return ov::is_type<ov::op::v13::ScaledDotProductAttention>(node);
+    });
+}
+
+/// SDPAToPagedAttention refuses a model in which nothing attends. It has this to look at meanwhile:
+/// attention that reads no state and gives nothing.
+std::shared_ptr<ov::op::v0::Result> add_attention_of_nothing(ov::Model& model) {
+    const auto zero = ov::op::v0::Constant::create(ov::element::f32, {1, 1, 1, 1}, {0});
+    const auto result = std::make_shared<ov::op::v0::Result>(
+        std::make_shared<ov::op::v13::ScaledDotProductAttention>(zero, zero, zero, false));
+    model.add_results({result});
+    return result;
 }
 
 /// The input to gather: of the vocabulary projection, if only elementwise work follows it, else the
@@ -75,6 +96,7 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const Paging
                        "scores");
         return;
     }
+    const auto nothing = attends(*model) ? nullptr : add_attention_of_nothing(*model);
     try {
         ov::pass::Manager manager;
         manager.register_pass<ov::pass::SDPAToPagedAttention>(options.per_layer_tables,
@@ -84,6 +106,7 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const Paging
         refuse_argument(ErrorCode::model_unsupported,
                         "the model's attention cannot be paged: ", reason(error));
     }
+    if (nothing) model->remove_result(nothing);
     check_argument(has_cache_inputs(*model), ErrorCode::model_unsupported,
                    "the model's attention cannot be paged: no attention over states was found");
     for (const auto& sink : model->get_sinks())

@@ -132,6 +132,17 @@ FastPrefillReport skip_unread_rows(std::shared_ptr<ov::Model>& model,
 /// as rows are not known to be tokens. Returns how many nodes do something more.
 size_t fuse_states(const std::shared_ptr<ov::Model>& model);
 
+// ---- selective_ssm.cpp
+
+/// A number for each channel that is added to what a ShortConvolution gives becomes its bias. To be
+/// done before fuse_states(). Returns how many.
+size_t fuse_convolution_biases(const std::shared_ptr<ov::Model>& model);
+
+/// Takes into each SelectiveSsm what stands around it: the slices that it reads, its steps'
+/// softplus, the skip connection and the gate. After skip_unread_rows(). Returns how many there
+/// are.
+size_t fuse_selective_ssms(const std::shared_ptr<ov::Model>& model);
+
 // ---- quantized_linear.cpp: pagewheel's own linear layers in place of OpenVINO's
 
 struct QuantizedLinearReport {

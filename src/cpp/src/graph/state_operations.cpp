@@ -165,6 +165,7 @@ StateOperation native_state_operation(const std::shared_ptr<ov::Node>& node,
     static const std::unordered_map<std::string, Make> operations{
         {"PagedCausalConv1D", short_convolution},
         {"PagedGatedDeltaNet", gated_delta_rule},
+        {"PagedSelectiveSSM", selective_ssm_operation},
     };
     const auto found = operations.find(node->get_type_name());
     if (found == operations.end())

@@ -33,6 +33,10 @@ struct StateOperation {
         make;
 };
 
+/// Of PagedSelectiveSSM (selective_ssm.cpp).
+StateOperation selective_ssm_operation(const std::shared_ptr<ov::Node>& node,
+                                       const NativeAttentionOptions& options);
+
 /// For a node that openvino_keeps_state(). Throws NotServed if pagewheel has none.
 StateOperation native_state_operation(const std::shared_ptr<ov::Node>& node,
                                       const NativeAttentionOptions& options);

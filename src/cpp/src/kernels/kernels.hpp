@@ -4,6 +4,7 @@
 #include "kernels/attention/tile.hpp"
 #include "kernels/logits.hpp"
 #include "kernels/quantized_linear_tile.hpp"
+#include "kernels/selective_ssm.hpp"
 #include "kernels/state_kernels.hpp"
 
 namespace pagewheel::kernels {
@@ -13,6 +14,7 @@ struct Kernels {
     LinearKernels linear;
     AttentionKernels attention;
     StateKernels state;
+    SsmKernels ssm;
 };
 
 }  // namespace pagewheel::kernels

@@ -14,6 +14,10 @@ namespace {
 
 enum Kind { KEYS, VALUES, CONVOLUTIONS, GATED_DELTAS, SELECTIVE_SSMS, num_kinds };
 
+/// Where no layer attends, blocks still number a sequence's tokens, but take no memory. So that
+/// they are not without end, these tokens count as much as a state does.
+constexpr size_t uncached_block_size = 32, uncached_blocks_per_state = 256;
+
 /// Whether a sequence has one of it, and not a block for some of its tokens.
 bool is_state(Kind kind) {
     return kind > VALUES;
@@ -78,12 +82,16 @@ CacheGeometry read_cache_geometry(const ov::CompiledModel& model,
     // Values lie [kv_heads, block_size, ...] on every plugin; keys are transposed on GPU.
     for (const auto& [place, port] : ports)
         if (place.second == VALUES) geometry.block_size = port.block_shape.at(1);
-    if (ports.empty() || geometry.block_size == 0)
-        throw Error("the model has no paged KV cache", ErrorCode::model_unsupported);
+    if (ports.empty()) throw Error("the model has no paged KV cache", ErrorCode::model_unsupported);
     for (auto& [place, port] : ports) {
         const bool state = is_state(place.second);
         (state ? geometry.state_bytes : geometry.block_bytes) += port.block_bytes();
         (state ? geometry.states : geometry.ports).push_back(std::move(port));
+    }
+    if (geometry.block_size == 0) {
+        geometry.block_size = uncached_block_size;
+        geometry.block_bytes =
+            (geometry.state_bytes + uncached_blocks_per_state - 1) / uncached_blocks_per_state;
     }
     return geometry;
 }

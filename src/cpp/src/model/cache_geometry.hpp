@@ -28,6 +28,7 @@ struct CacheLayer {
     /// The widest of the layers that read the cache. 0: one sees all of it.
     size_t sliding_window = 0;
     LayerRotary rotary;
+    size_t heads = 0;  ///< of queries; 0: not known
 
     /// Another layer reads the cache through that sliding window, 0: all of it.
     void widen_window(size_t window) {
@@ -50,7 +51,8 @@ struct CachePort {
 
 /// The memory of all layers: pages, which hold a block of tokens each, and states, of one sequence
 /// each. A state is never copied: a step reads one and writes another, or the same. It needs no
-/// zeros: a sequence without tokens reads none.
+/// zeros: a sequence without tokens reads none. Without pages a block counts as 1/256 of a state,
+/// which bounds their number, and has no memory.
 struct CacheGeometry {
     std::vector<CachePort> ports;   ///< key_cache.0, value_cache.0, key_cache.1, ...
     std::vector<CachePort> states;  ///< conv_state_table.0, gated_delta_state_table.0, ...

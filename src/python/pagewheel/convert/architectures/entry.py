@@ -18,7 +18,7 @@ from .reader import Reader
 # Weights that are no layer's "weight": named in full.
 _FULL_NAMES = (
     *(".bias", ".sinks", ".e_score_correction_bias"),
-    *(".correct_output_scale", ".layer_scalar", ".A_log", ".dt_bias"),
+    *(".correct_output_scale", ".layer_scalar", ".A_log", ".D", ".dt_bias"),
 )
 
 
@@ -28,6 +28,8 @@ class Part:
 
     `rows` are taken along `axis`, where the tensor must be `length` long. `transposed`: the
     last two dimensions are swapped first. `unsqueezed`: the tensor is the only row of a matrix.
+    `scales`: what the part's rows are multiplied with and how many of them, one scale after the
+    other; the only one is for all rows, whatever their number.
     """
 
     tensor: str
@@ -36,6 +38,7 @@ class Part:
     axis: int = -2
     transposed: bool = False
     unsqueezed: bool = False
+    scales: tuple[tuple[float, int], ...] = ()
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The tensor's shape where the part has `shape`."""

@@ -14,7 +14,18 @@ from ..decoder.architecture import (
     Routing,
     ShortConvolution,
 )
-from .entry import Family, ModelType, Part, Recipe, each_expert, tensor_name
+from .deepseek import SIGMOID
+from .entry import (
+    Family,
+    FilePart,
+    GGUFArchitecture,
+    ModelType,
+    Part,
+    Recipe,
+    each_expert,
+    tensor_name,
+)
+from .gguf_config import Config, GGUFConfig
 from .reader import Reader
 
 
@@ -109,6 +120,53 @@ def _recipe(arch: Architecture, name: str) -> Recipe | None:
     return each_expert(arch, moved) or (Part(tensor_name(moved)),)
 
 
+def _config(file: GGUFConfig, *known: str) -> Config:
+    kv_heads = file.each_layer("attention.head_count_kv")
+    name = ("Lfm2Moe", "lfm2_moe") if known else ("Lfm2", "lfm2")
+    config = file.common(*name, known, kv_heads=max(kv_heads))
+    return {
+        **config,
+        "norm_eps": config["rms_norm_eps"],
+        "layer_types": ["full_attention" if each else "conv" for each in kv_heads],
+        "conv_L_cache": file.integer("shortconv.l_cache"),
+        "conv_bias": any(name.endswith(".shortconv.conv.bias") for name in file.shapes),
+        "block_auto_adjust_ff_dim": False,
+        "tie_embedding": config["tie_word_embeddings"],
+    }
+
+
+def _config_of_experts(file: GGUFConfig) -> Config:
+    known = ("expert_count", "leading_dense_block_count", "expert_gating_func")
+    if file.integer("expert_gating_func", SIGMOID) != SIGMOID:
+        raise file.fail(f"{file.key('expert_gating_func')} must be {SIGMOID}, the sigmoid")
+    return {
+        **_config(file, *known),
+        **file.experts("num_experts"),
+        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        "num_dense_layers": file.integer("leading_dense_block_count", 0),
+        "use_expert_bias": any(name.endswith(".exp_probs_b.bias") for name in file.shapes),
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0,
+    }
+
+
+def _file_part(arch: Architecture, name: str) -> FilePart | None:
+    found = re.fullmatch(r"layers\.(\d+)\.conv\.conv", name)
+    if found is None:
+        return None
+    convolution = arch.layers[int(found[1])].mixer
+    assert isinstance(convolution, ShortConvolution)
+    return FilePart("shortconv.conv.weight", (arch.hidden_size, convolution.length))
+
+
+_GGUF_NAMES = {
+    "norm": "token_embd_norm.weight",
+    "conv.in_proj": "shortconv.in_proj.weight",
+    "conv.out_proj": "shortconv.out_proj.weight",
+    "mlp.gate.e_score_correction": "exp_probs_b",
+}
+
+
 _DEFAULTS: dict[str, Any] = {
     "num_key_value_heads": 8,
     "max_position_embeddings": 128_000,
@@ -129,5 +187,9 @@ FAMILY = Family(
     (
         ModelType("lfm2", _lfm2, _DEFAULTS, _recipe),
         ModelType("lfm2_moe", _lfm2_moe, _MOE, _recipe),
-    )
+    ),
+    (
+        GGUFArchitecture("lfm2", _config, names=_GGUF_NAMES, part=_file_part),
+        GGUFArchitecture("lfm2moe", _config_of_experts, names=_GGUF_NAMES, part=_file_part),
+    ),
 )

@@ -16,7 +16,6 @@ from .entry import (
     Part,
     Recipe,
     each_expert,
-    experts_of,
     tensor_name,
 )
 from .gguf_config import SCALE_KEYS, Config, GGUFConfig
@@ -40,7 +39,7 @@ def recipe_of_mixtral(arch: Architecture, name: str) -> Recipe | None:
     return each_expert(arch, moved) or (Part(tensor_name(moved)),)
 
 
-def _granite(reader: Reader, mlp: Experts | None = None) -> Architecture:
+def granite(reader: Reader, mlp: Mlp | Experts | None = None) -> Architecture:
     """A Llama with multipliers of embeddings, attention, residuals and logits."""
     config = reader.config
     return reader.architecture(
@@ -52,24 +51,28 @@ def _granite(reader: Reader, mlp: Experts | None = None) -> Architecture:
     )
 
 
-def _granite_moe(reader: Reader) -> Architecture:
+def granite_experts(reader: Reader) -> Experts:
     size = reader.config.integer("shared_intermediate_size", 0)
     shared = Mlp(size, reader.activation()) if size else None
-    experts = reader.experts("num_local_experts", Routing.SOFTMAX_OF_BEST, shared=shared)
-    return _granite(reader, experts)
+    return reader.experts("num_local_experts", Routing.SOFTMAX_OF_BEST, shared=shared)
 
 
-def _recipe_of_granite_moe(arch: Architecture, name: str) -> Recipe | None:
+def _granite_moe(reader: Reader) -> Architecture:
+    return granite(reader, granite_experts(reader))
+
+
+def recipe_of_granite_moe(arch: Architecture, name: str) -> Recipe | None:
     """The rows of gate and up are in one tensor, one after the other."""
     before, _, after = name.partition(".mlp.")
     if after == "gate":
         return (Part(f"{before}.block_sparse_moe.router.layer.weight"),)
     if not after:
         return None
-    experts = experts_of(arch, name)
     own = after.startswith("experts.")
     prefix = f"{before}.{'block_sparse_moe' if own else 'shared_mlp'}"
-    mlp = experts.mlp if own else experts.shared
+    mlp = arch.layers[int(name.split(".")[1])].mlp
+    if isinstance(mlp, Experts):
+        mlp = mlp.mlp if own else mlp.shared
     assert mlp is not None
     if after.endswith("down_proj"):
         return (Part(f"{prefix}.output_linear.weight"),)
@@ -111,9 +114,9 @@ def _config(file: GGUFConfig) -> Config:
     }
 
 
-def _config_of_granite(file: GGUFConfig, *known: str) -> Config:
+def config_of_granite(file: GGUFConfig, *known: str, kv_heads: int | None = None) -> Config:
     name = ("GraniteMoeShared", "granitemoeshared") if known else ("Granite", "granite")
-    config = file.common(*name, (*SCALE_KEYS, *known))
+    config = file.common(*name, (*SCALE_KEYS, *known), kv_heads=kv_heads)
     return {
         **config,
         "attention_multiplier": file.number("attention.scale", config["head_dim"] ** -0.5),
@@ -125,7 +128,7 @@ def _config_of_granite(file: GGUFConfig, *known: str) -> Config:
 
 def _config_of_granite_moe(file: GGUFConfig) -> Config:
     return {
-        **_config_of_granite(file, "expert_count"),
+        **config_of_granite(file, "expert_count"),
         **file.experts("num_local_experts"),
         "shared_intermediate_size": file.integer("expert_shared_feed_forward_length", 0),
     }
@@ -161,15 +164,15 @@ FAMILY = Family(
             "mistral", Reader.architecture_with_windows, {**_MISTRAL, "sliding_window": 4096}
         ),
         ModelType("mixtral", _mixtral, _MIXTRAL, recipe_of_mixtral),
-        ModelType("granite", _granite),
-        ModelType("granitemoe", _granite_moe, _GRANITE_MOE, _recipe_of_granite_moe),
-        ModelType("granitemoeshared", _granite_moe, _GRANITE_MOE, _recipe_of_granite_moe),
+        ModelType("granite", granite),
+        ModelType("granitemoe", _granite_moe, _GRANITE_MOE, recipe_of_granite_moe),
+        ModelType("granitemoeshared", _granite_moe, _GRANITE_MOE, recipe_of_granite_moe),
         ModelType("olmo2", _olmo2, {"rms_norm_eps": 1e-5}),
         ModelType("smollm3", _smollm3, _SMOLLM3),
     ),
     (
         GGUFArchitecture("llama", _config, interleaved=True),
-        GGUFArchitecture("granite", _config_of_granite, interleaved=True),
+        GGUFArchitecture("granite", config_of_granite, interleaved=True),
         GGUFArchitecture("granitemoe", _config_of_granite_moe, interleaved=True),
         GGUFArchitecture("olmo2", lambda file: file.common("Olmo2", "olmo2")),
         GGUFArchitecture("smollm3", _config_of_smollm3, interleaved=True),

@@ -148,6 +148,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu": Activation.GELU,
     "gelu_pytorch_tanh": Activation.GELU_TANH,
     "gelu_new": Activation.GELU_TANH,
+    "relu2": Activation.SQUARED_RELU,
 }
 
 

@@ -13,13 +13,17 @@ from ...errors import ConversionError
 from ..decoder.architecture import Architecture
 from . import (
     deepseek,
+    falcon_h1,
     gemma,
     gemma3n,
     gemma4,
     gpt_oss,
+    granite_hybrid,
     lfm2,
     llama,
+    mamba2,
     mixtures,
+    nemotron_h,
     phi3,
     phimoe,
     qwen,
@@ -33,6 +37,7 @@ from .reader import ModelConfig, Reader
 _MODULES = (
     *(llama, qwen, gpt_oss, deepseek, mixtures, phi3, phimoe),
     *(gemma, gemma3n, gemma4, yoco, lfm2, qwen_hybrid),
+    *(granite_hybrid, mamba2, falcon_h1, nemotron_h),
 )
 _FAMILIES: tuple[Family, ...] = tuple(each.FAMILY for each in _MODULES)
 MODEL_TYPES: Mapping[str, ModelType] = {

@@ -24,6 +24,7 @@ _MAX_RANK = 1 << 16
 _MAX_EXPERTS = 1 << 16
 _MAX_STREAMS = 64
 _MAX_CONVOLUTION = 64
+_MAX_STATE = 1 << 26  # numbers of a layer's recurrent state
 
 
 def _check_positive(described: object, *names: str) -> None:
@@ -73,6 +74,7 @@ class QueryKeyNorm(Enum):
 
 class Activation(Enum):
     SILU = "silu"
+    SQUARED_RELU = "squared relu"
     GELU = "gelu"
     GELU_TANH = "gelu_tanh"
 
@@ -201,12 +203,59 @@ class GatedDeltaNet:
 
 
 @dataclass(frozen=True)
+class Mamba2:
+    """A selective state space model (Dao and Gu, 2024, arXiv 2405.21060) as mixer of tokens.
+
+    Weights: mamba.gate_proj [heads * head_size, hidden]; mamba.conv_proj to x, B and C, the heads'
+    channels and twice groups * state_size, which pass mamba.conv1d over `length` tokens and silu;
+    mamba.dt_proj [heads, hidden]; mamba.A_log, .D and .dt_bias [heads]; mamba.norm, an RMS norm of
+    each group of channels after the gate or before it; mamba.out_proj.
+    """
+
+    heads: int
+    head_size: int
+    groups: int
+    state_size: int
+    length: int
+    bias: bool = False  # of the first three projections
+    output_bias: bool = False
+    conv_bias: bool = True
+    norm: bool = True
+    norm_groups: int = 1
+    gate_after_norm: bool = False
+    dt_min: float = 0.0
+    dt_max: float = math.inf
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "heads", "head_size", "groups", "state_size", "norm_groups")
+        _check_range("the length of convolutions", self.length, 2, _MAX_CONVOLUTION)
+        _check_range("a recurrent state", self.inner_size * self.state_size, 1, _MAX_STATE)
+        for groups in (self.groups, self.norm_groups):
+            if self.heads % groups:
+                raise ConversionError(f"{self.heads} heads are no multiple of {groups} groups")
+        if not self.dt_min <= self.dt_max:
+            raise ConversionError(f"steps cannot be from {self.dt_min} to {self.dt_max}")
+
+    @property
+    def inner_size(self) -> int:
+        return self.heads * self.head_size
+
+    @property
+    def conv_size(self) -> int:
+        return self.inner_size + 2 * self.groups * self.state_size
+
+
+@dataclass(frozen=True)
 class Mlp:
-    """down(activation(gate(x)) * up(x)); weights gate_proj, up_proj and down_proj."""
+    """down(activation(gate(x)) * up(x)); weights gate_proj, up_proj and down_proj.
+
+    Without a gate down(activation(up(x))).
+    """
 
     intermediate_size: int
     activation: Activation = Activation.SILU
     bias: bool = False
+    gated: bool = True
     # Gemma 3n: only about this part of the gate's channels, the largest, pass the activation.
     sparsity: float = 0.0
 
@@ -264,10 +313,17 @@ class Experts:
         _check_range("active groups of experts", self.active_groups, 1, self.groups)
 
 
+Mixer = Attention | ShortConvolution | GatedDeltaNet | Mamba2
+
+
 @dataclass(frozen=True)
 class Layer:
-    mixer: Attention | ShortConvolution | GatedDeltaNet  # of tokens
-    mlp: Mlp | Experts
+    """One half may be missing, with its norms."""
+
+    mixer: Mixer | None  # of tokens
+    mlp: Mlp | Experts | None
+    # Beside attention: it reads what attention reads, and their outputs are added.
+    recurrence: Mamba2 | None = None
     # Experts beside a plain MLP, which read what it reads before its norm. Weights: moe, with
     # moe.router_scale [hidden] and moe.expert_scales [count], and three norms of their own.
     beside: Experts | None = None
@@ -335,6 +391,8 @@ class Architecture:
     # The checkpoint pairs channels (2i, 2i + 1); the graph always pairs (i, i + dims / 2).
     rotary_interleaved: bool = False
     altup: AltUp | None = None  # with per_layer_inputs only
+    # By name in a layer: what rows of the checkpoint's weight are multiplied with, part by part.
+    multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         _check_positive(self, "hidden_size", "vocab_size", "context_length")
@@ -342,8 +400,6 @@ class Architecture:
             raise ConversionError("layers must be positive, got 0")
         if self.altup is not None and self.per_layer_inputs is None:
             raise ConversionError("a model with alternating updates needs per-layer inputs")
-        if not self.attentions:
-            raise ConversionError("models without attention are not supported")
         for index, attention in self.attentions.items():
             self._check_layer(index, attention)
             if attention.soft_cap != self.attention_soft_cap:
@@ -392,7 +448,7 @@ class Architecture:
     @property
     def attention_soft_cap(self) -> float:
         """Every layer's cap; 0 for none. It is not in the graph: OpenVINO's attention has none."""
-        return next(iter(self.attentions.values())).soft_cap
+        return next((each.soft_cap for each in self.attentions.values()), 0.0)
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -412,10 +468,13 @@ def weight_shapes(arch: Architecture) -> Shapes:
     shapes: Shapes = {"embed_tokens": (arch.vocab_size, hidden)}
     for index, layer in enumerate(arch.layers):
         own: Shapes = {}
-        for norm in filter(None, arch.norms.value):
-            own |= _norm(arch, norm)
-        own |= _mixer_shapes(layer.mixer, hidden)
-        own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
+        for half, norms in ((layer.mixer, arch.norms.value[:2]), (layer.mlp, arch.norms.value[2:])):
+            for norm in filter(None, norms if half is not None else ()):
+                own |= _norm(arch, norm)
+        for mixer in filter(None, (layer.mixer, layer.recurrence)):
+            own |= _mixer_shapes(mixer, hidden)
+        if layer.mlp is not None:
+            own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
         if layer.beside is not None:
             own |= {norm: (hidden,) for norm in NORMS_BESIDE}
             own |= _under("moe", _mlp_shapes(layer.beside, hidden))
@@ -474,11 +533,13 @@ def _altup_shapes(altup: AltUp, hidden: int) -> Shapes:
     }
 
 
-def _mixer_shapes(mixer: Attention | ShortConvolution | GatedDeltaNet, hidden: int) -> Shapes:
+def _mixer_shapes(mixer: Mixer, hidden: int) -> Shapes:
     if isinstance(mixer, Attention):
         return _under("self_attn", _attention_shapes(mixer, hidden))
     if isinstance(mixer, GatedDeltaNet):
         return _under("linear_attn", _delta_shapes(mixer, hidden))
+    if isinstance(mixer, Mamba2):
+        return _under("mamba", _mamba_shapes(mixer, hidden))
     return _under("conv", _convolution_shapes(mixer, hidden))
 
 
@@ -529,6 +590,20 @@ def _convolution_shapes(convolution: ShortConvolution, hidden: int) -> Shapes:
     }
 
 
+def _mamba_shapes(mamba: Mamba2, hidden: int) -> Shapes:
+    inner, bias = mamba.inner_size, mamba.bias
+    return {
+        **_linear("gate_proj", inner, hidden, bias),
+        **_linear("conv_proj", mamba.conv_size, hidden, bias),
+        **_linear("dt_proj", mamba.heads, hidden, bias),
+        "conv1d": (mamba.conv_size, 1, mamba.length),
+        **({"conv1d.bias": (mamba.conv_size,)} if mamba.conv_bias else {}),
+        **{name: (mamba.heads,) for name in ("A_log", "D", "dt_bias")},
+        **({"norm": (inner,)} if mamba.norm else {}),
+        **_linear("out_proj", hidden, inner, mamba.output_bias),
+    }
+
+
 def _latent_shapes(attention: Attention, latent: LatentKeys, hidden: int) -> Shapes:
     heads, bias = attention.heads, attention.bias
     columns, name = hidden, "q_proj"
@@ -551,7 +626,7 @@ def _latent_shapes(attention: Attention, latent: LatentKeys, hidden: int) -> Sha
 def _mlp_shapes(mlp: Mlp | Experts, hidden: int) -> Shapes:
     if isinstance(mlp, Mlp):
         inner, bias = mlp.intermediate_size, mlp.bias
-        shapes = _linear("gate_proj", inner, hidden, bias)
+        shapes = _linear("gate_proj", inner, hidden, bias) if mlp.gated else {}
         shapes |= _linear("up_proj", inner, hidden, bias)
         return shapes | _linear("down_proj", hidden, inner, bias)
     shapes = _linear("gate", mlp.count, hidden, mlp.router_bias)

@@ -27,6 +27,9 @@ def build_mlp(weighted: Weighted, x: ov.Node, mlp: Mlp | Experts, prefix: str) -
 
 
 def _gated(weighted: Weighted, x: ov.Node, mlp: Mlp, prefix: str) -> ov.Node:
+    if not mlp.gated:
+        up = activated(weighted.linear(x, f"{prefix}.up_proj", mlp.bias), mlp.activation)
+        return weighted.linear(up, f"{prefix}.down_proj", mlp.bias)
     gate = weighted.linear(x, f"{prefix}.gate_proj", mlp.bias)
     if mlp.sparsity > 0:
         gate = _largest(gate, mlp.sparsity)

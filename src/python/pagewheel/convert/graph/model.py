@@ -19,11 +19,13 @@ from ..decoder.architecture import (
     Attention,
     Experts,
     GatedDeltaNet,
+    Mamba2,
 )
 from ..weights.weight import emit
 from .attention import AttentionBuilder, Inputs
 from .convolution import ConvolutionBuilder
 from .delta import DeltaBuilder
+from .mamba2 import Mamba2Builder
 from .mlp import RoutedExperts, build_mlp
 from .nodes import Weighted, WeightReader, activated, f32, i32, i64, named, scaled, soft_capped
 
@@ -166,6 +168,7 @@ class DecoderBuilder:
         self.attention = AttentionBuilder(self.weighted, self.inputs)
         self.convolution = ConvolutionBuilder(self.weighted, self.inputs)
         self.delta = DeltaBuilder(self.weighted, self.inputs)
+        self.mamba = Mamba2Builder(self.weighted, self.inputs)
 
     def build(self) -> ov.Model:
         embeddings = self.weighted.constant("embed_tokens")
@@ -178,7 +181,12 @@ class DecoderBuilder:
         logits = soft_capped(scaled(logits, self.arch.logits_scale), self.arch.logits_soft_cap)
         result = named(ops.result(logits), "logits")
         result.output(0).tensor.set_names({"logits"})
-        assigns = self.attention.assigns + self.convolution.assigns + self.delta.assigns
+        assigns = (
+            self.attention.assigns
+            + self.convolution.assigns
+            + self.delta.assigns
+            + self.mamba.assigns
+        )
         return ov.Model([result], assigns, self.inputs.all, self.arch.model_type)
 
     def layers(self, hidden: ov.Node) -> ov.Node:
@@ -202,23 +210,32 @@ class DecoderBuilder:
         return hidden if streams is None else streams.joined(hidden)
 
     def layer(self, hidden: ov.Node, layer: int) -> ov.Node:
-        attended = self.attended(self.normed(hidden, layer, self.arch.norms.value[0]), layer)
-        hidden = self._added(hidden, attended, f"model.layers.{layer}.self_attn.residual")
+        if self.arch.layers[layer].mixer is not None:
+            attended = self.attended(self.normed(hidden, layer, self.arch.norms.value[0]), layer)
+            hidden = self._added(hidden, attended, f"model.layers.{layer}.self_attn.residual")
+        if self.arch.layers[layer].mlp is None:
+            return hidden
         return self._added(hidden, self.mlp(hidden, layer), f"model.layers.{layer}.residual")
 
     def attended(self, normed: ov.Node, layer: int) -> ov.Node:
         """What the layer's mixer of tokens gives."""
-        mixer = self.arch.layers[layer].mixer
-        builder: AttentionBuilder | ConvolutionBuilder | DeltaBuilder = self.convolution
-        if isinstance(mixer, Attention):
-            builder = self.attention
+        mixer, recurrence = self.arch.layers[layer].mixer, self.arch.layers[layer].recurrence
+        if isinstance(mixer, Mamba2):
+            mixed = self.mamba.build(normed, mixer, layer)
+        elif isinstance(mixer, Attention):
+            mixed = self.attention.build(normed, layer)
         elif isinstance(mixer, GatedDeltaNet):
-            builder = self.delta
-        return self.normed(builder.build(normed, layer), layer, self.arch.norms.value[1])
+            mixed = self.delta.build(normed, layer)
+        else:
+            mixed = self.convolution.build(normed, layer)
+        if recurrence is not None:
+            mixed = ops.add(self.mamba.build(normed, recurrence, layer), mixed)
+        return self.normed(mixed, layer, self.arch.norms.value[1])
 
     def mlp(self, hidden: ov.Node, layer: int) -> ov.Node:
         _, _, before, after = self.arch.norms.value
         mlp, prefix = self.arch.layers[layer].mlp, f"layers.{layer}.mlp"
+        assert mlp is not None
         output = build_mlp(self.weighted, self.normed(hidden, layer, before), mlp, prefix)
         beside = self.arch.layers[layer].beside
         if beside is not None:

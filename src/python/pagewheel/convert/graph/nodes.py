@@ -59,6 +59,8 @@ def activated(x: ov.Node, activation: Activation) -> ov.Node:
     if activation is Activation.SILU:
         # ops.swish would add a second input, 1. OpenVINO's patterns of experts have none.
         return NodeFactory("opset13").create("Swish", [x])
+    if activation is Activation.SQUARED_RELU:
+        return ops.power(ops.relu(x), f32(2.0))
     return ops.gelu(x, "tanh" if activation is Activation.GELU_TANH else "erf")
 
 

@@ -16,11 +16,11 @@ from ..architectures.registry import other_recipe, read_architecture, recipe
 from ..decoder.architecture import weight_shapes
 from ..files.mapped_file import MappedTensor, PagesInUse
 from ..files.source_folder import SourceFolder
-from ..weights.weight import DenseWeight, QuantizedWeight, Weight
+from ..weights.weight import DenseWeight, QuantizedWeight, Weight, dense_f32
 from .safetensors_file import DECODED, DENSE_TYPES, dequantize, read_checkpoint
 
 # Where the text decoder's weights are in models with more than a text part.
-_PREFIXES = ("model.", "model.language_model.", "language_model.model.", "")
+_PREFIXES = ("model.", "backbone.", "model.language_model.", "language_model.model.", "")
 # Not part of the decoder, or computed from the config.
 _IGNORED = re.compile(
     r"rotary_emb\.|(^|\.)masked_bias$|\.(k|v|input)_scale$"
@@ -74,10 +74,11 @@ class HuggingFaceSource:
         return other_recipe(self.architecture, name) or parts
 
     def _find_prefix(self) -> str:
+        name = recipe(self.architecture, "embed_tokens")[0].tensor
         for prefix in _PREFIXES:
-            if f"{prefix}embed_tokens.weight" in self.tensors:
+            if f"{prefix}{name}" in self.tensors:
                 return prefix
-        raise ConversionError(f"{self.folder.path}: no tensor is named '*embed_tokens.weight'")
+        raise ConversionError(f"{self.folder.path}: no tensor is named '*{name}'")
 
     def _check_quantization(self, where: str) -> None:
         quantization = self.config.get("quantization_config")
@@ -107,6 +108,8 @@ class HuggingFaceSource:
             values = values.swapaxes(-1, -2)
         if part.rows is not None:
             values = values[(..., part.rows) + (slice(None),) * (-1 - part.axis)]
+        if part.scales:
+            return _scaled(DenseWeight(values, weight.element_type), part.scales)
         return DenseWeight(values, weight.element_type)
 
     def _stack(self, name: str, parts: Recipe) -> DenseWeight:
@@ -220,6 +223,15 @@ class HuggingFaceSource:
                 f"{self.folder.path}: tensor {tensor.name!r} has shape {list(tensor.shape)}, "
                 f"config.json asks for {list(expected)}"
             )
+
+
+def _scaled(weight: DenseWeight, scales: tuple[tuple[float, int], ...]) -> DenseWeight:
+    """In f32: the products are not rounded."""
+    factors = np.array([factor for factor, _ in scales], np.float32)
+    if len(scales) > 1:
+        factors = np.repeat(factors, [count for _, count in scales])
+    values = dense_f32(weight)
+    return DenseWeight(values * factors.reshape(-1, *[1] * (values.ndim - 1)), ov.Type.f32)
 
 
 def _text_config(config: dict[str, Any]) -> dict[str, Any]:

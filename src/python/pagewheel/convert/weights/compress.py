@@ -27,8 +27,8 @@ from .weight import (
 
 # Few values each, or what small errors change much.
 _NOT_COMPRESSED = (".mlp.gate", ".bias", ".conv.conv", ".conv1d")
-# Beside the embeddings; decays and betas of delta nets, a row for each head.
-_NOT_IN_4_BITS = ("embed_tokens", "lm_head", ".in_proj_a", ".in_proj_b")
+# Beside the embeddings; decays and betas of delta nets and Mamba 2's steps, a row for each head.
+_NOT_IN_4_BITS = ("embed_tokens", "lm_head", ".in_proj_a", ".in_proj_b", ".mamba.dt_proj")
 
 # f32 values handled at a time: bounds temporary memory.
 _CHUNK_VALUES = 1 << 18

@@ -2,6 +2,7 @@
 
 #include "kernels/isa/avx512/vectors.hpp"
 #include "kernels/simd/logits.hpp"
+#include "kernels/simd/selective_ssm.hpp"
 #include "kernels/simd/state.hpp"
 
 namespace pagewheel::kernels::avx512 {
@@ -13,7 +14,8 @@ Kernels kernels(CpuFeatures features) {
     return {simd::logits_kernels<Avx512>(),
             linear,
             {decode_kernels, prefill_kernels, bf16 ? prefill_kernels_bf16 : prefill_kernels},
-            simd::state_kernels<Avx512>()};
+            simd::state_kernels<Avx512>(),
+            simd::ssm_kernels<Avx512>()};
 }
 
 }  // namespace pagewheel::kernels::avx512

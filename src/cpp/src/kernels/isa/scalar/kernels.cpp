@@ -8,6 +8,7 @@ Kernels kernels(CpuFeatures) {
     all.logits = scalar_logits;
     all.linear = linear_reference();
     all.state = {scalar_gated_delta_chunk, scalar_convolve};
+    all.ssm = ssm_reference();
     return all;
 }
 

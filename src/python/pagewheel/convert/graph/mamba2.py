@@ -1,0 +1,159 @@
+"""Mamba 2's mixer of tokens: a convolution and a selective state space model, and their states."""
+
+from __future__ import annotations
+
+import numpy as np
+import openvino as ov
+import openvino.opset6 as ops6
+import openvino.opset13 as ops
+from openvino.op import Parameter
+from openvino.op.util import Variable, VariableInfo
+
+from ..decoder.architecture import Activation, Mamba2
+from ..weights.weight import dense_f32
+from .attention import Inputs
+from .convolution import convolved
+from .nodes import Weighted, activated, f32, i32, i64, named, slice_last
+
+
+class Mamba2Builder:
+    """Builds the mixers of one layer after the other, in the form that SDPAToPagedAttention knows:
+    optimum-intel's, in which a Loop runs over the tokens.
+    """
+
+    def __init__(self, weighted: Weighted, inputs: Inputs) -> None:
+        self.weighted = weighted
+        self.inputs = inputs
+        self.assigns: list[ov.Node] = []
+
+    def build(self, x: ov.Node, mamba: Mamba2, layer: int) -> ov.Node:
+        """[batch, tokens, hidden], the same shape back."""
+        prefix, inner = f"layers.{layer}.mamba", mamba.inner_size
+        gate, mixed, steps = (
+            self.weighted.linear(x, f"{prefix}.{name}_proj", mamba.bias)
+            for name in ("gate", "conv", "dt")
+        )
+        weights = dense_f32(self.weighted.weight(f"{prefix}.conv1d"))
+        channels = ops.transpose(mixed, i64([0, 2, 1]))
+        mixed, kept = convolved(channels, weights, self.inputs, layer, f"{prefix}.conv1d")
+        if mamba.conv_bias:
+            bias = dense_f32(self.weighted.weight(f"{prefix}.conv1d.bias"))
+            mixed = ops.add(mixed, ops.constant(bias.reshape(1, -1, 1)))
+        self.assigns.append(kept)
+        mixed = ops.transpose(activated(mixed, Activation.SILU), i64([0, 2, 1]))
+        ends = np.cumsum([0, inner, *[mamba.groups * mamba.state_size] * 2])
+        parts = [slice_last(mixed, 3, ends[i], ends[i + 1]) for i in range(3)]
+        heads = _split(parts[0], mamba.heads, mamba.head_size)
+        b, c = (_split(part, mamba.groups, mamba.state_size) for part in parts[1:])
+        steps = ops.softplus(ops.add(steps, self.weighted.vector(f"{prefix}.dt_bias")))
+        if mamba.dt_min > 0 or mamba.dt_max < np.inf:
+            highest = min(mamba.dt_max, float(np.finfo(np.float32).max))
+            steps = ops.clamp(steps, mamba.dt_min, highest)
+        y = self._scanned(mamba, layer, steps, b, heads, c)
+        skip = dense_f32(self.weighted.weight(f"{prefix}.D")).reshape(mamba.heads, 1)
+        y = ops.add(y, ops.multiply(heads, ops.constant(skip)))
+        y = ops.reshape(y, i64([0, 0, inner]), True)
+        gate = activated(gate, Activation.SILU)
+        if not mamba.gate_after_norm:
+            y = ops.multiply(y, gate)
+        if mamba.norm:
+            y = self._normed(y, mamba, f"{prefix}.norm")
+        if mamba.gate_after_norm:
+            y = ops.multiply(y, gate)
+        return self.weighted.linear(y, f"{prefix}.out_proj", mamba.output_bias)
+
+    def _normed(self, y: ov.Node, mamba: Mamba2, name: str) -> ov.Node:
+        if mamba.norm_groups == 1:
+            gamma = ops.constant(dense_f32(self.weighted.weight(name)))
+            return named(ops.multiply(gamma, self.weighted.unit_rms(y)), f"model.{name}")
+        size = mamba.inner_size // mamba.norm_groups
+        groups = self.weighted.unit_rms(_split(y, mamba.norm_groups, size))
+        normed = ops.reshape(groups, i64([0, 0, mamba.inner_size]), True)
+        return named(ops.multiply(normed, self.weighted.vector(name)), f"model.{name}")
+
+    def _scanned(
+        self, mamba: Mamba2, layer: int, dt: ov.Node, b: ov.Node, x: ov.Node, c: ov.Node
+    ) -> ov.Node:
+        """y [batch, tokens, heads, head_size]: token by token
+
+        state = exp(A dt) state + dt x B^T, y = state C
+        """
+        heads, size, state_size = mamba.heads, mamba.head_size, mamba.state_size
+        info = VariableInfo()
+        info.variable_id = f"cache_params.past.ssm.{layer}cache_params.present.ssm.{layer}"
+        info.data_type = ov.Type.f32
+        info.data_shape = ov.PartialShape([-1, heads, size, state_size])
+        variable = Variable(info)
+        shape = ops.concat([self.inputs.batch, i64([heads, size, state_size])], 0)
+        past = ops6.read_value(ops.broadcast(f32(0.0), shape), variable)
+        past = named(past, f"cache_params.past.ssm.{layer}")
+        past = ops.gather(past, self.inputs.beam_idx, i64(0))
+
+        rates = dense_f32(self.weighted.weight(f"layers.{layer}.mamba.A_log"))
+        a = ops.constant(-np.exp(rates))
+        decay = ops.reshape(ops.exp(ops.multiply(a, dt)), i64([0, 0, 0, 1, 1]), True)
+        scaled_b = ops.multiply(ops.unsqueeze(dt, i32([-1])), _each_head(b, mamba))
+        added = ops.multiply(ops.unsqueeze(scaled_b, i32([-2])), ops.unsqueeze(x, i32([-1])))
+        read = ops.unsqueeze(_each_head(c, mamba), i32([-2]))
+        shape = ops.shape_of(x, "i64")
+        tokens = ops.convert(ops.gather(shape, i64([1]), i64(0)), "i32")
+        loop = _loop(mamba, tokens, decay, added, read, past, ops.broadcast(f32(0.0), shape))
+        after = ops.reshape(loop.output(1), i64([0, 0, 0, 0]), True)  # a node, as assign takes
+        self.assigns.append(ops6.assign(after, variable))
+        return named(loop, f"model.layers.{layer}.mamba.scan").output(0)
+
+
+def _split(x: ov.Node, count: int, size: int) -> ov.Node:
+    """[batch, tokens, count * size] -> [batch, tokens, count, size]."""
+    return ops.reshape(x, i64([0, 0, count, size]), True)
+
+
+def _each_head(x: ov.Node, mamba: Mamba2) -> ov.Node:
+    """[batch, tokens, groups, state_size] -> [batch, tokens, heads, state_size]."""
+    tiled = ops.tile(ops.unsqueeze(x, i32(3)), i64([1, 1, 1, mamba.heads // mamba.groups, 1]))
+    return ops.reshape(tiled, i64([0, 0, mamba.heads, mamba.state_size]), True)
+
+
+def _loop(
+    mamba: Mamba2,
+    tokens: ov.Node,
+    decay: ov.Node,
+    added: ov.Node,
+    read: ov.Node,
+    state: ov.Node,
+    result: ov.Node,
+) -> ov.Node:
+    """Outputs: y and the state afterwards."""
+    heads, size, state_size = mamba.heads, mamba.head_size, mamba.state_size
+
+    def parameter(*shape: int, element_type: ov.Type = ov.Type.f32) -> Parameter:
+        return Parameter(element_type, ov.PartialShape(list(shape)))
+
+    step = parameter(element_type=ov.Type.i32)
+    decay_now = parameter(-1, 1, heads, 1, 1)
+    added_now = parameter(-1, 1, heads, size, state_size)
+    read_now = parameter(-1, 1, heads, 1, state_size)
+    before = parameter(-1, heads, size, state_size)
+    written = parameter(-1, -1, heads, size)
+    kept = ops.multiply(before, ops.squeeze(decay_now, i32(1)))
+    after = ops.add(kept, ops.squeeze(added_now, i32(1)))
+    y = ops.reduce_sum(ops.multiply(after, ops.squeeze(read_now, i32(1))), i32([-1]), False)
+    rewritten = ops.scatter_update(
+        written, ops.unsqueeze(step, i32([0])), ops.unsqueeze(y, i32(1)), i32(1)
+    )
+    going_on = ops.constant(np.array([True]))
+    body = ov.Model(
+        [going_on, after, rewritten],
+        [step, decay_now, added_now, read_now, before, written],
+        "selective_ssm",
+    )
+    loop = ops.loop(tokens, ops.constant(np.array([True])))
+    loop.set_function(body)
+    for inner, outer in ((decay_now, decay), (added_now, added), (read_now, read)):
+        loop.set_sliced_input(inner, outer.output(0), 0, 1, 1, -1, 1)
+    loop.set_merged_input(before, state.output(0), after.output(0))
+    loop.set_merged_input(written, result.output(0), rewritten.output(0))
+    loop.set_special_body_ports([0, 0])
+    loop.get_iter_value(rewritten.output(0), -1)
+    loop.get_iter_value(after.output(0), -1)
+    return loop
