@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
-#include <thread>
 
 #include "support/engine_fixture.hpp"
 
@@ -26,10 +25,10 @@ protected:
         return config;
     }
     StepStatistics sums() const { return engine->statistics().all_steps; }
-    static auto sleeping(int microseconds) {
-        return [=](const Batch&) {
-            std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
-        };
+    /// A run that takes so long by the engine's clock.
+    auto taking(int microseconds) {
+        return
+            [this, microseconds](const Batch&) { now += std::chrono::microseconds(microseconds); };
     }
 
     ScriptedModel* drafting = nullptr;
@@ -72,8 +71,8 @@ TEST_F(EngineWithDraftModel, WrongDraftsAreRolledBackInBothCaches) {
 TEST_F(EngineWithDraftModel, DraftsNothingWhereTheDraftModelIsTooSlow) {
     for (const int draft_time : {20, 2000}) {
         make_with();
-        model->before_run = sleeping(1000);
-        drafting->before_run = sleeping(draft_time);
+        model->before_run = taking(1000);
+        drafting->before_run = taking(draft_time);
         submit({1}, greedy(60));
         finish();
         if (draft_time < 1000) {
@@ -86,8 +85,8 @@ TEST_F(EngineWithDraftModel, DraftsNothingWhereTheDraftModelIsTooSlow) {
 
 TEST_F(EngineWithDraftModel, DraftsNothingWhereTheDraftModelIsWrong) {
     make_with();
-    model->before_run = sleeping(500);
-    drafting->before_run = sleeping(100);
+    model->before_run = taking(500);
+    drafting->before_run = taking(100);
     drafting->next = [](int64_t) { return 7; };
     submit({1}, greedy(95));
     finish();
@@ -115,8 +114,8 @@ TEST_F(EngineWithDraftModel, DraftsAsLongAsItIsSureOfThem) {
 
 TEST_F(EngineWithDraftModel, WhatIsRepeatedIsNotComputedAgain) {
     make_with();
-    model->before_run = sleeping(500);
-    drafting->before_run = sleeping(200);
+    model->before_run = taking(500);
+    drafting->before_run = taking(200);
     drafting->next = [](int64_t token) { return token % 2 == 0 ? token + 1 : 7; };
     size_t steps = 0;
     for (int i = 0; i < 2; ++i) {

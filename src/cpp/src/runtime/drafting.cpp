@@ -1,6 +1,7 @@
 #include "runtime/drafting.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/check.hpp"
@@ -21,7 +22,7 @@ constexpr size_t most_patience = 1024;  // steps
 }  // namespace
 
 void Drafting::propose(Requests& requests, StepStatistics& step) {
-    const auto begin = Clock::now();
+    const auto begin = m_now();
     m_proposals.clear();
     m_spent = 0;
     size_t num_sequences = 0, num_rows = 0;
@@ -54,7 +55,7 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
         sequence.num_drafted = proposal.length;
         m_drafted.push_back(&sequence);
     }
-    step.draft_time = double(microseconds_since(begin));
+    step.draft_time = microseconds_since(begin);
 }
 
 void Drafting::end(Requests& requests, Request& request, const std::exception& error) {
@@ -104,7 +105,7 @@ void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows
                 proposal.length == proposal.sequence->drafts->proposed.size())
                 m_active.push_back(&proposal);
         if (m_active.empty() || (!pays() && !explores())) return;
-        const auto begin = Clock::now();
+        const auto begin = m_now();
         std::vector<SequenceState*> sequences;
         for (const Proposal* proposal : m_active) sequences.push_back(proposal->sequence);
         try {
@@ -120,7 +121,7 @@ void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows
                 end(requests, *sequence->request, error);
         }
         ++step.num_draft_steps;
-        m_spent += double(microseconds_since(begin));
+        m_spent += microseconds_since(begin);
     }
 }
 
@@ -184,6 +185,10 @@ void Drafting::settle(SequenceState& sequence, std::vector<Draft>& drafts) {
 float Drafting::rate_of(const SequenceState& sequence, size_t kind) const {
     return sequence.drafts->rates.rate(kind, m_rates.rate(kind, first_rate, first_weight),
                                        first_weight);
+}
+
+double Drafting::microseconds_since(Clock::time_point begin) const {
+    return std::chrono::duration<double, std::micro>(m_now() - begin).count();
 }
 
 double Drafting::time_of(size_t rows) const {

@@ -58,10 +58,14 @@ struct DraftLimits {
 /// that computes its drafts.
 class Drafting {
 public:
-    /// `eviction` null: nothing is evicted.
+    /// `eviction` null: nothing is evicted. `now`: the clock that the drafter's time goes by, the
+    /// same as that of record()'s times.
     Drafting(std::unique_ptr<Drafter> drafter, const DraftLimits& limits,
-             const EvictionManager* eviction)
-        : m_drafter(std::move(drafter)), m_limits(limits), m_eviction(eviction) {}
+             const EvictionManager* eviction, std::function<Clock::time_point()> now)
+        : m_drafter(std::move(drafter)),
+          m_limits(limits),
+          m_eviction(eviction),
+          m_now(std::move(now)) {}
 
     void propose(Requests& requests, StepStatistics& step);
     /// Takes down what a step took, in microseconds.
@@ -94,6 +98,7 @@ private:
     void settle(SequenceState& sequence);
     void settle(SequenceState& sequence, std::vector<Draft>& drafts);
     float rate_of(const SequenceState& sequence, size_t kind) const;
+    double microseconds_since(Clock::time_point begin) const;
     /// What a step of so many rows takes beside the drafter's time, in units of StepTimes.
     double time_of(size_t rows) const;
     /// `num_rows` are those of the step without drafts.
@@ -111,6 +116,7 @@ private:
     const std::unique_ptr<Drafter> m_drafter;
     const DraftLimits m_limits;
     const EvictionManager* const m_eviction;
+    const std::function<Clock::time_point()> m_now;
     StepTimes m_times;
     AcceptanceRates m_rates;              // of all sequences
     std::vector<Sequence*> m_drafted;     // of this step

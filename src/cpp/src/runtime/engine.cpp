@@ -124,8 +124,8 @@ std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const Schedu
     if (!parts.drafter) parts.drafter = std::make_unique<SuffixDrafter>(automatic);
     return std::make_unique<Drafting>(
         std::move(parts.drafter),
-        DraftLimits{m_model->vocabulary(), automatic, m_model->most_exact_rows()},
-        m_eviction.get());
+        DraftLimits{m_model->vocabulary(), automatic, m_model->most_exact_rows()}, m_eviction.get(),
+        m_now);
 }
 
 Engine::~Engine() {
