@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,15 @@ def write_random_mixture(tokenizer: Path, file: Path, name: str, shape: Shape) -
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
     if name == "gpt-oss":
         writer.add_sliding_window(128)
-    tensors = [*_tensors_outside(shape, vocabulary), *_tensors_in_layers(name, shape)]
+    add_tensors(
+        writer, [*_tensors_outside(shape, vocabulary), *_tensors_in_layers(name, shape)], {}
+    )
+
+
+def add_tensors(writer: Any, tensors: list[Tensor], known: Mapping[str, Any]) -> None:
+    """Ends the file with these tensors. `known` are the values of those with such names' ends."""
+    import gguf
+
     for tensor, sizes, kind in tensors:
         if kind is None:
             writer.add_tensor_info(tensor, sizes, np.dtype(np.float32), 4 * math.prod(sizes))
@@ -103,7 +111,9 @@ def write_random_mixture(tokenizer: Path, file: Path, name: str, shape: Shape) -
     writer.write_ti_data_to_file()
     rng = np.random.default_rng(0)
     for tensor, sizes, kind in tensors:
-        writer.write_tensor_data(_values(rng, tensor, sizes, kind))
+        values = next((each for end, each in known.items() if tensor.endswith(end)), None)
+        values = _values(rng, tensor, sizes, kind) if values is None else values
+        writer.write_tensor_data(values)
     writer.close()
 
 

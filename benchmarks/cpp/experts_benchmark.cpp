@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
         {"int16", [](size_t) { return Activations::int16; }},
         {"auto", [&](size_t rows) {
              return choose_expert_activations(ActivationPrecision::automatic, sizes.rows, rows,
-                                              isa);
+                                              !sizes.mxfp4, isa);
          }}};
     if (has_bf16_activations(isa))
         precisions.emplace_back("bf16", [](size_t) { return Activations::bf16; });

@@ -108,6 +108,8 @@ cache_size: size of the KV cache in GB (2**30 bytes). With both 0, memory_fracti
   address space: memory is taken as blocks are first used, and given back when most are free again.
 dynamic_split_fuse: split prompts that exceed what is left of a step's tokens.
 max_num_seqs: most sequences in one step.
+checkpoint_fraction: share of the cache for checkpoints, which prefixes of models need whose layers
+  keep states; at least one is kept, and with 0 nothing is shared.
 max_queue: most requests that wait to be begun; one more raises QueueFullError. 0: no limit.
 aging_steps: a request that waits gains one priority level per so many steps.
 statistics_interval: one line of statistics to stderr or set_log_callback()'s per so many steps; 0: none.
@@ -118,8 +120,9 @@ speculation: "auto" drafts tokens and checks several in one step, where that is 
 use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)");
     read_write<&C::max_num_batched_tokens, &C::num_kv_blocks, &C::cache_size,
                &C::dynamic_split_fuse, &C::max_num_seqs, &C::memory_fraction, &C::max_queue,
-               &C::aging_steps, &C::statistics_interval, &C::enable_prefix_caching, &C::speculation,
-               &C::use_cache_eviction, &C::cache_eviction_config>(config);
+               &C::aging_steps, &C::statistics_interval, &C::enable_prefix_caching,
+               &C::checkpoint_fraction, &C::speculation, &C::use_cache_eviction,
+               &C::cache_eviction_config>(config);
     config.def(py::init<>())
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.");
     add_to_string(config);

@@ -4,8 +4,10 @@
 #include "bindings.hpp"
 #include "conversions.hpp"
 #include "pagewheel/continuous_batching_pipeline.hpp"
+#include "pagewheel/errors.hpp"
 #include "pagewheel/operations.hpp"
 #include "pagewheel/prefix_cache.hpp"
+#include "pagewheel/properties.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -186,6 +188,21 @@ std::shared_ptr<GenerationHandle> add_request(Pipeline& pipeline, uint64_t reque
 }  // namespace
 
 void bind_continuous_batching_pipeline(py::module_& module) {
+    py::class_<DraftModel>(module, "DraftModel", "What draft_model() gives.");
+    module.def(
+        "draft_model",
+        [](const py::object& path, const std::string& device, const py::kwargs& properties) {
+            if (properties.contains("scheduler_config"))
+                throw InvalidArgument(
+                    "scheduler_config is a property of a draft model; allowed: the pipeline's",
+                    ErrorCode::invalid_parameter, "scheduler_config");
+            return DraftModel{resolve_model(path), device, to_properties(properties).first};
+        },
+        py::arg("models_path"), py::arg("device") = "",
+        R"(A smaller model that drafts tokens for a pipeline: its property draft_model.
+
+models_path: as a pipeline takes it; a model with the same tokens. device and properties: without them, the pipeline's.)");
+
     using M = PipelineMetrics;
     py::class_<M> metrics(module, "PipelineMetrics",
                           "State of the pipeline after the latest step.");

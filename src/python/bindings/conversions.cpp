@@ -10,6 +10,7 @@
 #include "logits_processor.hpp"
 #include "pagewheel/errors.hpp"
 #include "pagewheel/parsers.hpp"
+#include "pagewheel/properties.hpp"
 
 namespace pagewheel::python {
 namespace {
@@ -47,6 +48,7 @@ ov::Any to_libraries(const py::handle& paths) {
 
 ov::Any to_any(const std::string& key, const py::handle& value) {
     if (key == "extensions") return to_libraries(value);
+    if (py::isinstance<DraftModel>(value)) return value.cast<DraftModel>();
     if (py::isinstance<py::bool_>(value)) return value.cast<bool>();
     if (py::isinstance<py::int_>(value)) {
         int overflow = 0;

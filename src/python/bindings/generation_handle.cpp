@@ -123,11 +123,13 @@ void bind_generation_handle(py::module_& module) {
                       "one on, have a part in the text given so far. Those of a stop string that "
                       "is cut off have none.")
         .def_readwrite("finish_reason", &O::finish_reason)
-        .def_readwrite("stop_reason", &O::stop_reason,
-                       "With a finish_reason of STOP: the token, or the one of stop_strings, that "
-                       "ended the sequence. The token comes first if both do. Of several strings "
-                       "that are complete with one token the one that begins first counts, and "
-                       "of those that begin at one place the longest.");
+        .def_readwrite(
+            "stop_reason", &O::stop_reason,
+            "With a finish_reason of STOP: the token, or the one of stop_strings, that "
+            "ended the sequence. The token comes first if both do. Of several strings "
+            "that are complete with one token the one that begins first counts, and "
+            "of those that begin at one place the longest. With ERROR: why no token may come. "
+            "Beams have none then.");
 
     using H = GenerationHandle;
     py::class_<H, std::shared_ptr<H>>(

@@ -17,9 +17,32 @@ py::class_<Results> bind_generated(py::module_& module, const char* name, const 
     py::class_<Results> bound(module, name, doc);
     read_only<&Results::perf_metrics, &Results::request_metrics>(bound);
     bound.def_property_readonly(
-        "extended_perf_metrics", [](const py::object&) { return py::none(); },
-        "None: no pipeline has metrics of two models.");
+        "extended_perf_metrics",
+        [](const Results& results) {
+            const auto& metrics = results.extended_perf_metrics;
+            return metrics ? py::cast(*metrics) : py::none();
+        },
+        "Metrics of both models; None without a draft model.");
     return bound;
+}
+
+template <class Metrics, class Bound>
+void add_sums(Bound& bound) {
+    bound
+        .def(
+            "__add__",
+            [](Metrics self, const Metrics& other) {
+                self += other;
+                return self;
+            },
+            py::arg("metrics"))
+        .def(
+            "__iadd__",
+            [](Metrics& self, const Metrics& other) -> Metrics& {
+                self += other;
+                return self;
+            },
+            py::arg("right"));
 }
 
 /// The property `parsed`, for messages in JSON.
@@ -117,18 +140,38 @@ void bind_perf_metrics(py::module_& module) {
         .def("get_tpot", &P::get_tpot, "Time per output token after the first.")
         .def("get_ipot", &P::get_ipot, "Inference time per step that gave tokens.")
         .def("get_queue_duration", &P::get_queue_duration,
-             "From a request's arrival to its first step.")
-        .def(
-            "__add__", [](const P& self, const P& other) { return self + other; },
-            py::arg("metrics"))
-        .def(
-            "__iadd__", [](P& self, const P& other) -> P& { return self += other; },
-            py::arg("right"));
+             "From a request's arrival to its first step.");
+    add_sums<P>(metrics);
     methods<&P::get_load_time, &P::get_num_generated_tokens, &P::get_num_input_tokens,
             &P::get_throughput, &P::get_generate_duration, &P::get_inference_duration,
             &P::get_tokenization_duration, &P::get_detokenization_duration,
             &P::get_chat_template_duration, &P::get_sampling_duration, &P::get_grammar_compile_time,
             &P::get_grammar_compiler_init_times>(metrics);
+
+    using S1 = SDPerfMetrics;
+    py::class_<S1, P> one(module, "SDPerfMetrics",
+                          "Metrics of one of two models by its steps, the first of which gave the "
+                          "first token.");
+    one.def("get_ttst", &S1::get_ttst, "Time of the second step.")
+        .def("get_latency", &S1::get_latency, "Time of a step from the third on.")
+        .def("get_tpot", &S1::get_tpot, "Time per token from the third step on.");
+    methods<&S1::get_throughput>(one);
+    add_sums<S1>(one);
+
+    using S2 = SDPerModelsPerfMetrics;
+    py::class_<S2, S1> both(
+        module, "SDPerModelsPerfMetrics",
+        "Metrics of a call of a pipeline with a draft model. Rates are NaN where there is nothing "
+        "to divide by.");
+    read_only<&S2::main_model_metrics, &S2::draft_model_metrics>(both);
+    both.def("get_num_draft_tokens", &S2::get_num_draft_tokens,
+             "Drafts that the model has checked.")
+        .def("get_num_draft_processed_tokens", &S2::get_num_draft_processed_tokens,
+             "All that the draft model has guessed.");
+    methods<&S2::get_num_rejected_tokens, &S2::get_draft_acceptance_rate,
+            &S2::get_draft_processed_to_candidate_ratio,
+            &S2::get_draft_to_main_inference_duration_ratio>(both);
+    add_sums<S2>(both);
 }
 
 void bind_statistics(py::module_& module) {
@@ -136,8 +179,9 @@ void bind_statistics(py::module_& module) {
     py::class_<T> step(module, "StepStatistics",
                        "Of one step, or summed over many; times in microseconds.");
     read_only<&T::num_sequences, &T::num_tokens, &T::num_generated_tokens, &T::num_drafted_tokens,
-              &T::num_accepted_tokens, &T::schedule_time, &T::fill_time, &T::infer_time,
-              &T::sampling_time, &T::text_time>(step);
+              &T::num_computed_drafts, &T::num_draft_steps, &T::draft_time, &T::num_accepted_tokens,
+              &T::schedule_time, &T::fill_time, &T::infer_time, &T::sampling_time, &T::text_time>(
+        step);
 
     using P = PipelineStatistics;
     py::class_<P> pipeline(module, "PipelineStatistics",
@@ -145,11 +189,11 @@ void bind_statistics(py::module_& module) {
 
 Blocks of the KV cache: used (held by running sequences) + cached (kept for prefixes) + free = all.)");
     read_only<&P::num_blocks, &P::num_used_blocks, &P::num_cached_blocks, &P::num_free_blocks,
-              &P::max_used_blocks, &P::mean_used_blocks, &P::num_prefix_blocks, &P::block_size,
-              &P::block_bytes, &P::num_requests, &P::num_queued, &P::num_running, &P::num_preempted,
-              &P::latest_step, &P::all_steps, &P::num_steps, &P::num_preemptions,
-              &P::num_prompt_tokens, &P::num_prefix_cache_hit_tokens, &P::num_evicted_tokens>(
-        pipeline);
+              &P::max_used_blocks, &P::mean_used_blocks, &P::num_prefix_blocks, &P::num_checkpoints,
+              &P::block_size, &P::block_bytes, &P::draft_cache_bytes, &P::num_requests,
+              &P::num_queued, &P::num_running, &P::num_preempted, &P::latest_step, &P::all_steps,
+              &P::num_steps, &P::num_preemptions, &P::num_prompt_tokens,
+              &P::num_prefix_cache_hit_tokens, &P::num_evicted_tokens>(pipeline);
     pipeline.def("__repr__", &P::to_string);
 }
 

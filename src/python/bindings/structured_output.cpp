@@ -70,39 +70,21 @@ void add_operators(Class& bound) {
     bound.def("__or__", &composed<Config::Union>, "One or the other.");
 }
 
-/// A part that holds one text.
-template <class Part>
+/// A part that holds one text, which `convert` makes of what is given.
+template <class Given, class Part>
 void bind_text_part(py::handle scope, const char* name, std::string Part::* member,
-                    const char* member_name, const char* doc) {
+                    const char* member_name, std::string (*convert)(const py::handle&),
+                    const char* doc) {
     py::class_<Part> part(scope, name, doc);
-    part.def(py::init([=](const py::str& text) {
+    part.def(py::init([=](const Given& given) {
                  Part made;
-                 made.*member = to_text(text);
+                 made.*member = convert(given);
                  return made;
              }),
              py::arg(member_name))
         .def_property(
             member_name, [=](const Part& self) { return self.*member; },
-            [=](Part& self, const py::str& text) { self.*member = to_text(text); })
-        .def("__repr__", [=](const Part& self) {
-            return std::string(name) + '(' + to_repr(py::cast(self.*member)) + ')';
-        });
-    add_operators(part);
-}
-
-template <class Part>
-void bind_schema_part(py::handle scope, const char* name, std::string Part::* member,
-                      const char* member_name, const char* doc) {
-    py::class_<Part> part(scope, name, doc);
-    part.def(py::init([=](const py::object& schema) {
-                 Part made;
-                 made.*member = to_schema(schema);
-                 return made;
-             }),
-             py::arg(member_name))
-        .def_property(
-            member_name, [=](const Part& self) { return self.*member; },
-            [=](Part& self, const py::object& schema) { self.*member = to_schema(schema); })
+            [=](Part& self, const Given& given) { self.*member = convert(given); })
         .def("__repr__", [=](const Part& self) {
             return std::string(name) + '(' + to_repr(py::cast(self.*member)) + ')';
         });
@@ -156,19 +138,21 @@ void bind_compound(Shared<Compound>& bound, const char* name) {
 }
 
 void bind_parts(py::handle scope) {
-    bind_text_part(scope, "Regex", &Config::Regex::value, "value",
-                   "A text that a regular expression (Rust's syntax) matches as a whole.");
-    bind_schema_part(scope, "JSONSchema", &Config::JSONSchema::value, "value",
-                     "JSON of a schema: a JSON text, a dict, a pydantic model or another type.");
-    bind_text_part(scope, "EBNF", &Config::EBNF::value, "value",
-                   "A text of a grammar with rules like root ::= \"a\" [0-9]+ other.");
-    bind_text_part(scope, "Lark", &Config::Lark::value, "value",
-                   "A text of a grammar in llguidance's Lark, with the rule start.");
-    bind_text_part(scope, "ConstString", &Config::ConstString::value, "value",
-                   "Exactly this text.");
-    bind_schema_part(scope, "QwenXMLParametersFormat",
-                     &Config::QwenXMLParametersFormat::json_schema, "json_schema",
-                     "<parameter=name>value</parameter> for each property of a JSON schema.");
+    bind_text_part<py::str>(scope, "Regex", &Config::Regex::value, "value", to_text,
+                            "A text that a regular expression (Rust's syntax) matches as a whole.");
+    bind_text_part<py::object>(
+        scope, "JSONSchema", &Config::JSONSchema::value, "value", to_schema,
+        "JSON of a schema: a JSON text, a dict, a pydantic model or another type.");
+    bind_text_part<py::str>(scope, "EBNF", &Config::EBNF::value, "value", to_text,
+                            "A text of a grammar with rules like root ::= \"a\" [0-9]+ other.");
+    bind_text_part<py::str>(scope, "Lark", &Config::Lark::value, "value", to_text,
+                            "A text of a grammar in llguidance's Lark, with the rule start.");
+    bind_text_part<py::str>(scope, "ConstString", &Config::ConstString::value, "value", to_text,
+                            "Exactly this text.");
+    bind_text_part<py::object>(
+        scope, "QwenXMLParametersFormat", &Config::QwenXMLParametersFormat::json_schema,
+        "json_schema", to_schema,
+        "<parameter=name>value</parameter> for each property of a JSON schema.");
 
     py::class_<Config::Choice> choice(scope, "Choice", "One of several texts.");
     choice

@@ -35,7 +35,8 @@ class ModelInfo:
     without the scales of u8 and u4. `windows` are the sliding windows and how many layers have
     each, 0 for none. `attention_soft_cap` bounds attention logits; 0: nothing does. A token
     uses `active_parameters`, fewer than all where experts are chosen, and reads
-    `weight_bytes_per_token`.
+    `weight_bytes_per_token`. `layers_without_pages` are the numbers of those that keep no keys
+    and values but a state for each sequence.
     """
 
     folder: str
@@ -43,6 +44,7 @@ class ModelInfo:
     weight_format: str | None
     architecture: str | None
     layers: int | None
+    layers_without_pages: list[int]
     heads: int | None
     kv_heads: int | None
     head_size: int | None
@@ -202,6 +204,9 @@ def _read_info(folder: Path) -> ModelInfo:
         weight_format=source.get("weight_format"),
         architecture=names[0] or config.get("model_type"),
         layers=config.get("num_hidden_layers"),
+        layers_without_pages=[]
+        if arch is None
+        else [layer for layer in range(len(arch.layers)) if layer not in arch.attentions],
         heads=config.get("num_attention_heads"),
         kv_heads=config.get("num_key_value_heads", config.get("num_attention_heads")),
         head_size=_head_size(config),

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NoReturn, Union, get_args, get_origin, get_typ
 
 from pagewheel.errors import InvalidArgumentError
 
-SPECULATION = "draft models"
 TREES = "trees of drafts"
 LORA = "LoRA"
 SPARSITY = "sparse attention"
@@ -36,10 +35,7 @@ class Missing:
         refuse(type(self).__qualname__, self.feature)
 
 
-_CLASSES = {
-    LORA: "Adapter AdapterConfig",
-    SPECULATION: "draft_model",
-}
+_CLASSES = {LORA: "Adapter AdapterConfig"}
 
 
 # By their names in openvino_genai.
@@ -141,7 +137,6 @@ OF_SCHEDULER: Mapping[str, Parameter] = {
     "num_linear_attention_blocks": Parameter(LINEAR, int, 0),
     "cache_interval_multiplier": Parameter(LINEAR, int | None),
 }
-_OF_CALLS = {**OF_GENERATION, "draft_model": Parameter(SPECULATION, object)}
 
 
 def known(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,9 +144,9 @@ def known(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     The bindings pass keyword arguments and dicts of configs and properties through it.
     """
-    for name in _OF_CALLS.keys() & parameters.keys():
-        _OF_CALLS[name].check_unused(name, parameters[name])
-    return {name: value for name, value in parameters.items() if name not in _OF_CALLS}
+    for name in OF_GENERATION.keys() & parameters.keys():
+        OF_GENERATION[name].check_unused(name, parameters[name])
+    return {name: value for name, value in parameters.items() if name not in OF_GENERATION}
 
 
 def kept(name: str, parameter: Parameter, *, unused: bool = False) -> property:

@@ -19,9 +19,9 @@ from pagewheel.not_yet import (
 
 # openvino_genai has none of these.
 _OURS = """
-    BlockState CacheView cmake_dir detect_parser EvictionGranularity EvictionPolicy EvictionView
-    generate_json Grammar GrammarMatcher InvalidArgumentError KeptTokens LogLevel make_policy
-    ModelNotFoundError ObservedQueries OutOfRangeError OutputStreamer PagewheelError
+    BlockState CacheView cmake_dir detect_parser DraftModel EvictionGranularity EvictionPolicy
+    EvictionView generate_json Grammar GrammarMatcher InvalidArgumentError KeptTokens LogLevel
+    make_policy ModelNotFoundError ObservedQueries OutOfRangeError OutputStreamer PagewheelError
     parser_families ParserFamily PipelineFailedError PipelineStatistics PrefixCache
     QueueFullError ScorePooling SequenceStatus SequenceView set_log_callback StepStatistics
     StreamedOutput TokenLogProb tool_call_grammar ToolCallIncrementalParser ToolCallParser
@@ -31,13 +31,12 @@ for _name in _OURS.split():
     del globals()[_name]
 
 __version__ = get_version()
-# What pipelines with two models would have besides.
+# What pipelines with two models have besides.
 ExtendedPerfMetrics = pagewheel.PerfMetrics
 
 
 Adapter = not_yet.CLASSES["Adapter"]
 AdapterConfig = not_yet.CLASSES["AdapterConfig"]
-draft_model = not_yet.CLASSES["draft_model"]
 
 _NUMBERS = {"int": int, "float": float}
 _TYPES = {

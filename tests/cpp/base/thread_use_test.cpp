@@ -2,45 +2,44 @@
 #include "base/process.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <future>
 #include <thread>
+#include <utility>
 
 namespace pagewheel {
 namespace {
 
-int priority_of(pid_t number) {
-    return getpriority(PRIO_PROCESS, id_t(number));
-}
-
-TEST(ThreadUse, AThreadGivesWayAndOthersDoNot) {
-    std::promise<pid_t> number;
+TEST(RunningThread, GivesWayAndOthersDoNot) {
+    std::promise<std::pair<pid_t, RunningThread>> begun;
     std::promise<void> end;
     std::thread other([&] {
-        number.set_value(this_thread_number());
+        begun.set_value({gettid(), RunningThread()});
         end.get_future().wait();
     });
-    const pid_t others = number.get_future().get(), own = this_thread_number();
-    const int before = priority_of(own);
-    lower_priority(others);
-    EXPECT_GT(priority_of(others), before);
-    EXPECT_EQ(priority_of(own), before);
+    const auto [number, running] = begun.get_future().get();
+    const int before = sched_getscheduler(gettid());
+    running.lower_priority();
+    EXPECT_EQ(sched_getscheduler(number), SCHED_IDLE);
+    EXPECT_EQ(sched_getscheduler(gettid()), before);
     end.set_value();
     other.join();
 }
 
-TEST(ThreadUse, TimeOnAProcessorIsThatOfTheThread) {
-    std::promise<void> begun, end;
+TEST(RunningThread, TimeOnAProcessorIsItsOwn) {
+    std::promise<RunningThread> begun;
+    std::promise<void> end;
     std::thread other([&] {
-        begun.set_value();
+        begun.set_value(RunningThread());
         end.get_future().wait();
     });
-    begun.get_future().wait();
-    const auto own = processor_time(pthread_self()), others = processor_time(other.native_handle());
-    while (processor_time(pthread_self()) - own < std::chrono::milliseconds(20)) {
+    const RunningThread own, others = begun.get_future().get();
+    const auto before = own.processor_time(), before_of_other = others.processor_time();
+    while (own.processor_time() - before < std::chrono::milliseconds(20)) {
     }
-    EXPECT_LT(processor_time(other.native_handle()) - others, std::chrono::milliseconds(20));
+    EXPECT_LT(others.processor_time() - before_of_other, std::chrono::milliseconds(20));
     end.set_value();
     other.join();
 }

@@ -1,6 +1,7 @@
 // What is not there yet: names, values that are kept and checked, and refusals that name it.
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include "check.hpp"
@@ -50,8 +51,19 @@ void speculation(const std::string& folder, const std::string& prompt) {
     const std::string looked_up =
         lookup.generate(prompt, ov::genai::num_assistant_tokens(3), ov::genai::max_ngram_size(3),
                         ov::genai::max_new_tokens(4));
-    const auto draft = [&] { ov::genai::draft_model(folder, "CPU"); };
-    refused("draft_model", draft);
+    ov::genai::LLMPipeline drafted(folder, "CPU", ov::genai::draft_model(folder, "CPU"));
+    ov::genai::DecodedResults by_model =
+        drafted.generate(ov::genai::StringInputs(prompt), ov::genai::num_assistant_tokens(3),
+                         ov::genai::max_new_tokens(4));
+    CHECK(by_model.texts.front() == looked_up);
+    const auto metrics = std::dynamic_pointer_cast<ov::genai::SDPerModelsPerfMetrics>(
+        by_model.extended_perf_metrics);
+    CHECK(metrics && metrics->get_num_draft_tokens() > 0);
+    CHECK(metrics->main_model_metrics.get_num_generated_tokens() == 4);
+    refused("prompt_lookup", [&] {
+        ov::genai::LLMPipeline(folder, "CPU", ov::genai::draft_model(folder),
+                               ov::genai::prompt_lookup(true));
+    });
     const std::string text = pipe.generate(prompt, ov::genai::num_assistant_tokens(0),
                                            ov::genai::adapters(), ov::genai::max_new_tokens(4));
     CHECK(!text.empty() && text == looked_up);

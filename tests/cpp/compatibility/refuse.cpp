@@ -39,7 +39,7 @@ int main(int argc, char* argv[]) try {
     refusal([&] { LLMPipeline("/nowhere", "CPU"); });
     refusal([&] { LLMPipeline(folder, "XPU"); });
     refusal([&] { LLMPipeline(folder, "CPU", {{"NO_SUCH_PROPERTY", 1}}); });
-    refusal([&] { LLMPipeline(folder, "CPU", ov::genai::draft_model(folder, "CPU")); });
+    refusal([&] { LLMPipeline(folder, "CPU", ov::genai::draft_model("/nowhere", "CPU")); });
     refusal([&] { LLMPipeline(folder, "CPU", {{"scheduler_config", 1}}); });
     refusal([&] { ov::genai::Tokenizer("/nowhere"); });
     refusal([&] { pipe.generate(prompt, ov::genai::max_new_tokens(0)); });

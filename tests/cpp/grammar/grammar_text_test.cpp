@@ -1,5 +1,6 @@
 // What is checked and translated before a grammar library is needed.
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
@@ -277,17 +278,38 @@ TEST(LateThreads, LateWorkRunsOnAndIsCounted) {
         while (!*may_end) std::this_thread::yield();
     };
     const auto soon = std::chrono::milliseconds(1);
-    EXPECT_EQ(threads.run(wait, soon), LateThreads::Result::LATE);
-    EXPECT_EQ(threads.run([] {}, soon), LateThreads::Result::TOO_MANY_LATE);
+    EXPECT_EQ(threads.run(wait, soon, soon), LateThreads::Result::LATE);
+    EXPECT_EQ(threads.run([] {}, soon, soon), LateThreads::Result::TOO_MANY_LATE);
     *may_end = true;
-    while (threads.run([] {}, std::chrono::seconds(10)) != LateThreads::Result::DONE)
+    while (threads.run([] {}, std::chrono::seconds(10), soon) != LateThreads::Result::DONE)
         std::this_thread::yield();
 }
 
 TEST(LateThreads, ExceptionsReachTheCaller) {
     LateThreads threads(1 << 20, 1);
-    EXPECT_THROW(threads.run([] { throw GrammarError("x"); }, std::chrono::seconds(10)),
-                 GrammarError);
+    const auto long_time = std::chrono::seconds(10);
+    EXPECT_THROW(threads.run([] { throw GrammarError("x"); }, long_time, long_time), GrammarError);
+}
+
+TEST(LateThreads, TimeWithoutAProcessorCountsForNothing) {
+    LateThreads threads(1 << 20, 1);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto time = std::chrono::milliseconds(50);
+    const auto wait = [=] { std::this_thread::sleep_until(begin + 3 * time); };
+    EXPECT_EQ(threads.run(wait, time, time), LateThreads::Result::DONE);
+}
+
+TEST(LateThreads, WorkThatIsNotQuickGivesWay) {
+    LateThreads threads(1 << 20, 1);
+    const auto gave_way = std::make_shared<std::atomic<bool>>(false);
+    const auto work = [gave_way] {
+        while (sched_getscheduler(0) != SCHED_IDLE) {
+        }
+        *gave_way = true;
+    };
+    EXPECT_EQ(threads.run(work, std::chrono::seconds(100), std::chrono::milliseconds(1)),
+              LateThreads::Result::DONE);
+    EXPECT_TRUE(*gave_way);
 }
 
 }  // namespace

@@ -12,8 +12,9 @@ namespace {
 TEST(ActivationChoice, WhatIsAskedForIsTakenForAnyNumberOfRows) {
     for (const Isa isa : available_isas())
         for (const size_t rows : {1, 8, 64, 5000}) {
-            EXPECT_EQ(choose_activations(ActivationPrecision::int8, rows, isa), Activations::int8);
-            EXPECT_EQ(choose_activations(ActivationPrecision::int16, rows, isa),
+            EXPECT_EQ(choose_activations(ActivationPrecision::int8, rows, true, isa),
+                      Activations::int8);
+            EXPECT_EQ(choose_activations(ActivationPrecision::int16, rows, false, isa),
                       Activations::int16);
         }
 }
@@ -21,7 +22,8 @@ TEST(ActivationChoice, WhatIsAskedForIsTakenForAnyNumberOfRows) {
 // One person's chat is a row at a time: there twice the multiplications take no time.
 TEST(ActivationChoice, ASingleRowHasTwoBytesOnEveryProcessor) {
     for (const Isa isa : available_isas())
-        EXPECT_EQ(choose_activations(ActivationPrecision::automatic, 1, isa), Activations::int16)
+        EXPECT_EQ(choose_activations(ActivationPrecision::automatic, 1, false, isa),
+                  Activations::int16)
             << isa.name();
 }
 
@@ -30,8 +32,20 @@ TEST(ActivationChoice, LongCallsHaveBf16WhereItIs) {
     for (const Isa isa : available_isas())
         for (const ActivationPrecision precision :
              {ActivationPrecision::automatic, ActivationPrecision::bf16})
-            EXPECT_EQ(choose_activations(precision, 512, isa),
+            EXPECT_EQ(choose_activations(precision, 512, false, isa),
                       has_bf16_activations(isa) ? Activations::bf16 : Activations::int8);
+}
+
+// There int16 takes fewer products than bf16. Who asks for bf16 gets it.
+TEST(ActivationChoice, LongCallsOfU4HaveInt16WhereItIsFaster) {
+    for (const Isa isa : available_isas()) {
+        const AutomaticActivations& here = automatic_activations(isa, processor_features());
+        const Activations often = here.int16_of_u4 ? Activations::int16 : here.many_rows;
+        EXPECT_EQ(choose_activations(ActivationPrecision::automatic, 512, true, isa), often);
+        EXPECT_EQ(choose_activations(ActivationPrecision::bf16, 512, true, isa), here.many_rows);
+        EXPECT_EQ(choose_expert_activations(ActivationPrecision::automatic, 512, 500, true, isa),
+                  often);
+    }
 }
 
 #if defined(__x86_64__)
@@ -56,6 +70,7 @@ TEST(ActivationChoice, ProductsOfBf16AreTakenWhereTheyAreFastAndNotWhereTheyExis
         const bool fast = vendor == std::string("AuthenticAMD");
         EXPECT_EQ(chosen(bf16).many_rows, fast ? Activations::bf16 : Activations::int8) << vendor;
         EXPECT_EQ(chosen(bf16).int16_rows, fast ? 24 : 8) << vendor;
+        EXPECT_EQ(chosen(bf16).int16_of_u4, fast) << vendor;
         EXPECT_EQ(chosen(bf16 | tiles).many_rows, Activations::bf16) << vendor;
         EXPECT_EQ(chosen(bf16 | tiles).int16_rows, 8) << vendor;
         // The system refuses the tiles.
@@ -84,7 +99,7 @@ TEST(ActivationChoice, TheModelOfAmxChangesFromInt16WhereAmxDoes) {
     if (!processor_features().has(Feature::avx512_bf16)) GTEST_SKIP() << "no AVX512_BF16";
     const Isa model = choose_isa("amx_model", processor_features());
     const auto activations = [&](size_t rows) {
-        return choose_activations(ActivationPrecision::automatic, rows, model);
+        return choose_activations(ActivationPrecision::automatic, rows, true, model);
     };
     EXPECT_EQ(activations(8), Activations::int16);
     EXPECT_EQ(activations(9), Activations::bf16);

@@ -62,16 +62,14 @@ std::vector<Variant> variants() {
     return all;
 }
 
-/// What 32 activations, from `lowest` or 0 to `highest` or 0, are multiplied with before they are
-/// rounded, and afterwards.
-std::pair<float, float> scaling(float highest, float lowest, Activations activations) {
-    float maximum = std::max(highest, -lowest);
+/// What 32 activations of up to this magnitude are multiplied with before they are rounded, and
+/// afterwards.
+std::pair<float, float> scaling(float maximum, Activations activations) {
     if (activations == Activations::int16) {
         float scale = 0x1p-120f;
         while (maximum / scale > 1904) scale *= 2;
         return {1 / scale, scale};
     }
-    maximum = std::max(maximum, (highest - lowest) * (127.0f / 239.9f));
     return {127 / maximum, maximum / 127};
 }
 
@@ -81,13 +79,10 @@ std::vector<double> quantized(const std::vector<float>& x, size_t k, Activations
     for (size_t row = 0; row < x.size(); row += k)
         for (size_t c = 0; c < k; c += 32) {
             const size_t begin = row + c, end = row + std::min(c + 32, k);
-            float highest = 0, lowest = 0;
-            for (size_t i = begin; i < end; ++i) {
-                highest = std::max(highest, x[i]);
-                lowest = std::min(lowest, x[i]);
-            }
-            if (std::max(highest, -lowest) < 1e-30f) continue;
-            const auto [factor, scale] = scaling(highest, lowest, activations);
+            float maximum = 0;
+            for (size_t i = begin; i < end; ++i) maximum = std::max(maximum, std::abs(x[i]));
+            if (maximum < 1e-30f) continue;
+            const auto [factor, scale] = scaling(maximum, activations);
             for (size_t i = begin; i < end; ++i)
                 result[i] = double(std::nearbyint(x[i] * factor)) * double(scale);
         }
@@ -276,7 +271,7 @@ TEST(QuantizedLinear, HoldsAtTheEndsOfTheRange) {
         expect_product({WeightType::i8, 64, Zero::integer, Scale::f32}, 20, 96, 5, random, scale);
 }
 
-// Rows for which the paired product has no room to spare: its factors reach 0, 255, -128 and 127.
+// Activations and weights at both ends of their ranges.
 TEST(QuantizedLinear, HoldsForActivationsAtTheirLimitsOnOneSideOrBoth) {
     std::mt19937 random(14);
     const size_t n = 20, k = 96, rows = 12;

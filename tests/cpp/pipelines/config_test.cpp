@@ -386,5 +386,37 @@ TEST(PerfMetrics, AreMeansInMilliseconds) {
     EXPECT_EQ(metrics.get_num_generated_tokens(), 4u);
 }
 
+TEST(PerfMetrics, OfBothModelsAreByTheirSteps) {
+    PerfMetrics call;
+    RawPerfMetrics& raw = call.raw_metrics;
+    raw.m_times_to_first_token = {9000};
+    raw.m_new_token_times = {10000, 14000, 20000, 30000};
+    raw.m_batch_sizes = {1, 3, 3, 5};
+    raw.inference_durations = {16000};
+    raw.draft_durations = {3000, 1000};
+    raw.draft_batch_sizes = {4, 2};
+    call.num_drafted_tokens = 5;
+    call.num_accepted_tokens = 4;
+    SDPerModelsPerfMetrics both(call);
+    const SDPerfMetrics& main = both.main_model_metrics;
+    EXPECT_EQ(main.raw_metrics.m_durations, (std::vector<float>{9000, 4000, 6000, 10000}));
+    EXPECT_FLOAT_EQ(main.get_ttft().mean, 9);
+    EXPECT_FLOAT_EQ(main.get_ttst().mean, 4);
+    EXPECT_FLOAT_EQ(main.get_latency().mean, 8);
+    EXPECT_FLOAT_EQ(main.get_tpot().mean, 2);
+    EXPECT_FLOAT_EQ(main.get_throughput().mean, 500);
+    EXPECT_FLOAT_EQ(both.draft_model_metrics.get_ttst().mean, 1);
+    EXPECT_EQ(both.get_num_draft_processed_tokens(), 6u);
+    EXPECT_EQ(both.get_num_rejected_tokens(), 1u);
+    EXPECT_FLOAT_EQ(both.get_draft_acceptance_rate(), 0.8f);
+    EXPECT_FLOAT_EQ(both.get_draft_processed_to_candidate_ratio(), 1.2f);
+    EXPECT_FLOAT_EQ(both.get_draft_to_main_inference_duration_ratio(), 0.25f);
+    both += SDPerModelsPerfMetrics(call);
+    EXPECT_EQ(both.get_num_draft_tokens(), 10u);
+    EXPECT_EQ(both.get_num_draft_processed_tokens(), 12u);
+    EXPECT_TRUE(std::isnan(SDPerModelsPerfMetrics().get_draft_acceptance_rate()));
+    EXPECT_TRUE(std::isnan(SDPerModelsPerfMetrics().get_draft_to_main_inference_duration_ratio()));
+}
+
 }  // namespace
 }  // namespace pagewheel

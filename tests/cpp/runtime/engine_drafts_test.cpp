@@ -2,13 +2,18 @@
 #include "support/engine_fixture.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <random>
+
+#include "support/random_logits.hpp"
+#include "support/sampling_reference.hpp"
 
 namespace pagewheel {
 namespace {
 
 using EngineDrafts = EngineTest;
+class EngineDraftsWithStates : public EngineTest, public testing::WithParamInterface<size_t> {};
 
 /// Says what comes as the script does, but is wrong now and then.
 class ScriptedDrafter final : public Drafter {
@@ -98,7 +103,9 @@ std::vector<GenerationOutput> answers(Engine& engine, size_t num_assistant_token
     return all;
 }
 
-TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
+/// A model with states throws them away where a draft was wrong, and computes the rest again.
+TEST_P(EngineDraftsWithStates, AnswersAreTheSameWithAnyDrafts) {
+    blocks_per_state = GetParam();
     // What comes depends on all tokens so far, so that a wrong one in the cache would be seen.
     const auto scores = [](const Tokens& tokens, size_t count, float* logits) {
         size_t hash = 1;
@@ -113,7 +120,7 @@ TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
     };
     SchedulerConfig config = scheduler();
     config.enable_prefix_caching = true;
-    config.num_kv_blocks = 30;
+    config.num_kv_blocks = 30 + 6 * blocks_per_state;
     config.max_num_batched_tokens = 20;
     const auto run = [&](size_t num_drafts, size_t percent_wrong) {
         if (num_drafts > 0)
@@ -137,6 +144,40 @@ TEST_F(EngineDrafts, AnswersAreTheSameWithAnyDrafts) {
             EXPECT_EQ(drafted[i].text, expected[i].text) << i;
             EXPECT_EQ(drafted[i].finish_reason, expected[i].finish_reason) << i;
         }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(, EngineDraftsWithStates, testing::Values(0, 2));
+
+TEST_F(EngineDrafts, TokensAreDrawnAsOftenAsWithoutDrafts) {
+    const std::vector<float> row = random_logits(ScriptedModel::words, 5, 2.0f);
+    const auto best = int64_t(std::max_element(row.begin(), row.end()) - row.begin());
+    SchedulerConfig scheduling = scheduler();
+    scheduling.max_num_batched_tokens = 256;
+    for (const char* json : {R"({})", R"({"temperature": 0.5})", R"({"top_k": 7})",
+                             R"({"top_p": 0.8})", R"({"min_p": 0.05})", R"({"typical_p": 0.7})"}) {
+        drafter = std::make_unique<ScriptedDrafter>([&](const Tokens&) { return best; }, 3, 50);
+        make(scheduling);
+        model->score = [&](const Tokens&, size_t, float* logits) {
+            std::copy(row.begin(), row.end(), logits);
+        };
+        GenerationConfig config = greedy(100);
+        config.update_from_json(json);
+        config.do_sample = true;
+        std::vector<size_t> counts(ScriptedModel::words);
+        for (size_t i = 0; i < 100; ++i) {
+            std::vector<GenerationHandle> handles;
+            for (size_t k = 0; k < 20; ++k) {
+                config.rng_seed = i * 20 + k;
+                handles.push_back(submit({1}, config));
+            }
+            finish();
+            for (const GenerationHandle& handle : handles)
+                for (const int64_t token : generated(handle)) ++counts[size_t(token)];
+        }
+        EXPECT_GT(engine->statistics().all_steps.num_accepted_tokens, 5000u);
+        const auto expected = SamplingReference(row).apply(config, false, 0).probabilities();
+        EXPECT_LT(std::abs(chi_square_deviations(counts, expected)), 4.0) << json;
     }
 }
 

@@ -52,6 +52,9 @@ public:
         m_pointers = {m_scores[entry].data()};
         return m_pointers;
     }
+    void keep_queries() override {}
+    const std::vector<const float*>& queries(size_t entry) override { return scores(entry); }
+    std::vector<RotaryKind> rotary() const override { return m_kinds; }
     const std::vector<RotaryKind>& rotated_in_place() const override { return m_kinds; }
 
     size_t most_rows = 0;  // asked of one sequence in one step

@@ -18,7 +18,7 @@ class EngineGrammar : public EngineTest {
 protected:
     void SetUp() override {
         compile_grammar = [this](const GenerationConfig&) {
-            return std::make_shared<SequenceGrammar>(std::make_unique<ListMatcher>(grammar));
+            return std::make_shared<SequenceGrammar>(std::make_unique<ListMatcher>(grammar), this);
         };
         make();
     }
@@ -101,6 +101,7 @@ TEST_F(EngineGrammar, AFailureEndsItsSequenceAndNoOther) {
     finish();
     EXPECT_EQ(generated(failing), Tokens({5, 9}));
     EXPECT_EQ(reason_of(failing), Reason::ERROR);
+    EXPECT_EQ(failing.outputs_so_far().at(0).stop_reason, StopReason("a limit is reached"));
     EXPECT_EQ(failing.get_status(), Status::FINISHED);
     EXPECT_EQ(generated(other), Tokens({2, 3, 4, 5, 6}));
     EXPECT_EQ(num_free(), num_blocks);
@@ -380,28 +381,6 @@ TEST_F(JumpForwardTokens, SeveralStopTokensAreTheModelsChoice) {
     const auto handle = submit({1}, config);
     finish();
     EXPECT_EQ(generated(handle).back(), 98);
-}
-
-TEST_F(EngineGrammar, MasksAreFoundWhileTheModelRuns) {
-    grammar.texts = {{10, 20, 30}, {10, 21, 31}};
-    std::atomic<size_t> num_masks{0}, num_in_runs{0};
-    std::promise<void> all_found;
-    grammar.before_mask = [&](const Tokens& tokens) {
-        if (tokens.size() == 1 && ++num_masks == 3) all_found.set_value();
-    };
-    make();
-    model->before_run = [&, found = all_found.get_future().share()](const Batch&) {
-        // The sequences' masks begin with the run, which lasts until they are there.
-        if (engine->statistics().num_steps == 1) found.wait_for(std::chrono::seconds(10));
-        num_in_runs = num_masks.load();
-    };
-    std::vector<GenerationHandle> handles;
-    for (int64_t i = 0; i < 3; ++i) handles.push_back(submit({1}, with_grammar(greedy(10))));
-    engine->step();
-    engine->step();
-    EXPECT_EQ(num_in_runs, 3u);
-    finish();
-    for (const GenerationHandle& handle : handles) EXPECT_TRUE(allows(generated(handle)));
 }
 
 TEST_F(JumpForwardTokens, OfALongTextAreFoundOnce) {

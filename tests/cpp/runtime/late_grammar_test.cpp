@@ -1,7 +1,5 @@
 // Grammars that take long: their own requests wait for them, and no others.
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 
 #include "runtime/grammar_masks.hpp"
 #include "support/engine_fixture.hpp"
@@ -12,60 +10,32 @@ namespace {
 
 constexpr int64_t last = 99;
 
-/// What waits there goes on when it is open, or fails when it is cancelled.
-class Gate {
-public:
-    void pass() {
-        std::unique_lock lock(m_mutex);
-        ++m_num_arrived;
-        m_changed.wait(lock, [&] { return m_is_open || m_num_cancelled > 0; });
-        if (!m_is_open) throw GrammarFailure("cancelled");
-    }
-    void open() {
-        const std::lock_guard lock(m_mutex);
-        m_is_open = true;
-        m_changed.notify_all();
-    }
-    void cancel() {
-        const std::lock_guard lock(m_mutex);
-        ++m_num_cancelled;
-        m_changed.notify_all();
-    }
-    size_t num_arrived() {
-        const std::lock_guard lock(m_mutex);
-        return m_num_arrived;
-    }
-
-private:
-    std::mutex m_mutex;
-    std::condition_variable m_changed;
-    bool m_is_open = false;
-    size_t m_num_arrived = 0, m_num_cancelled = 0;
-};
-
 class LateGrammar : public EngineTest {
 protected:
     void SetUp() override {
         compile_grammar = [this](const GenerationConfig& config) {
             const bool is_slow = config.structured_output_config->regex == "slow";
-            return std::make_shared<SequenceGrammar>(
-                std::make_unique<ListMatcher>(is_slow ? slow : quick));
+            const ListMatcher::Grammar& grammar = is_slow ? slow : quick;
+            return std::make_shared<SequenceGrammar>(std::make_unique<ListMatcher>(grammar),
+                                                     &grammar);
         };
-        grammar_limits.step_wait = std::chrono::milliseconds(2);
+        grammar_limits.hold_time = std::chrono::milliseconds(2);
         for (int64_t a = 20; a < 24; ++a)
             for (int64_t b = 30; b < 34; ++b) slow.texts.push_back({10, a, b, 40, 41, 42});
         quick.texts = {{50, 60, 51, 61, 52}, {50, 62, 51, 63, 53}};
     }
     void TearDown() override {
-        gate.open();
+        is_open = true;
         engine.reset();
     }
-    /// Masks behind the first token stop at the gate.
-    void close_gate() {
-        slow.before_mask = [this](const Tokens& tokens) {
-            if (!tokens.empty()) gate.pass();
+    /// Masks behind so many tokens take a processor until `is_open`.
+    void close_behind(size_t count) {
+        slow.before_mask = [this, count](const Tokens& tokens) {
+            num_slow_masks += tokens.size() >= count;
         };
-        slow.when_cancelled = [this] { gate.cancel(); };
+        slow.takes_long = [this, count](const Tokens& tokens) {
+            return tokens.size() >= count && !is_open;
+        };
         make();
     }
 
@@ -91,12 +61,13 @@ protected:
     }
     using EngineTest::finish;
 
-    Gate gate;
+    std::atomic<bool> is_open{false};
+    std::atomic<size_t> num_slow_masks{0};
     ListMatcher::Grammar slow{{}, {last}}, quick{{}, {last}};
 };
 
 TEST_F(LateGrammar, HoldsItsOwnRequestAndNoStep) {
-    close_gate();
+    close_behind(1);
     const auto pending = submit({1}, with("slow"));
     const auto free = submit({1}, greedy(30));
     const auto bound = submit({1}, with("quick"));
@@ -109,14 +80,14 @@ TEST_F(LateGrammar, HoldsItsOwnRequestAndNoStep) {
     const auto late = submit({1, 2}, greedy(5));  // one that comes meanwhile
     finish(late);
     EXPECT_EQ(generated(pending), Tokens({10}));
-    gate.open();
+    is_open = true;
     finish(pending);
     EXPECT_EQ(generated(pending), Tokens({10, 20, 30, 40, 41, 42, last}));
     EXPECT_EQ(num_free(), num_blocks);
 }
 
 TEST_F(LateGrammar, ManySamplesOfOneLeaveThreadsToOthers) {
-    close_gate();
+    close_behind(1);
     const auto pending = submit({1}, with("slow", samples(30)));
     std::vector<GenerationHandle> bound;
     for (int64_t i = 0; i < 3; ++i) bound.push_back(submit({1 + i}, with("quick")));
@@ -126,8 +97,8 @@ TEST_F(LateGrammar, ManySamplesOfOneLeaveThreadsToOthers) {
     }
     for (const GenerationOutput& output : pending.outputs_so_far())
         EXPECT_EQ(output.generated_ids, Tokens({10}));
-    EXPECT_LT(gate.num_arrived(), 30u);  // one after the other
-    gate.open();
+    EXPECT_LT(num_slow_masks, 30u);  // one after the other
+    is_open = true;
     finish();
     for (const GenerationOutput& output : pending.outputs_so_far()) {
         EXPECT_EQ(output.finish_reason, Reason::STOP);
@@ -136,13 +107,13 @@ TEST_F(LateGrammar, ManySamplesOfOneLeaveThreadsToOthers) {
 }
 
 TEST_F(LateGrammar, AloneKeepsItsBlocksWhileStepsFindNothingToDo) {
-    close_gate();
+    close_behind(1);
     const auto pending = submit({1}, with("slow"));
     for (int i = 0; i < 20; ++i) engine->step();
     EXPECT_EQ(generated(pending), Tokens({10}));
     EXPECT_EQ(engine->statistics().num_preemptions, 0u);
     EXPECT_LT(num_free(), num_blocks);
-    gate.open();
+    is_open = true;
     finish();
     EXPECT_EQ(generated(pending).size(), 7u);
 }
@@ -150,11 +121,7 @@ TEST_F(LateGrammar, AloneKeepsItsBlocksWhileStepsFindNothingToDo) {
 TEST_F(LateGrammar, GoesOnAfterItsBlocksWereTaken) {
     slow.texts = {{}};
     for (int64_t i = 0; i < 12; ++i) slow.texts.front().push_back(10 + i);
-    std::atomic<size_t> num_masks{0};
-    slow.before_mask = [&](const Tokens& tokens) {
-        if (tokens.size() == 4) gate.pass();
-        ++num_masks;
-    };
+    close_behind(4);
     SchedulerConfig small = scheduler();
     small.num_kv_blocks = 8;
     make(small);
@@ -163,18 +130,18 @@ TEST_F(LateGrammar, GoesOnAfterItsBlocksWereTaken) {
     finish(first);
     EXPECT_GT(engine->statistics().num_preemptions, 0u);
     EXPECT_EQ(generated(pending).size(), 4u);
-    gate.open();
+    is_open = true;
     finish();
     Tokens expected = slow.texts.front();
     expected.push_back(last);
     EXPECT_EQ(generated(pending), expected);
-    EXPECT_EQ(num_masks, 13u);
+    EXPECT_EQ(num_slow_masks, 10u);  // nine, and the first again where it had begun
 }
 
 TEST_F(LateGrammar, EndsWithItsRequest) {
-    close_gate();
+    close_behind(1);
     auto pending = submit({1}, with("slow"));
-    while (gate.num_arrived() == 0) engine->step();
+    while (num_slow_masks == 0) engine->step();
     pending.cancel();
     finish();
     EXPECT_EQ(pending.get_status(), Status::CANCEL);
@@ -183,44 +150,37 @@ TEST_F(LateGrammar, EndsWithItsRequest) {
 }
 
 TEST_F(LateGrammar, EndsWithTheEngine) {
-    close_gate();
+    close_behind(1);
     const auto pending = submit({1}, with("slow"));
-    while (gate.num_arrived() == 0) engine->step();
+    while (num_slow_masks == 0) engine->step();
     engine.reset();
     EXPECT_EQ(pending.get_status(), Status::CANCEL);
 }
 
 TEST_F(LateGrammar, ThatTakesTooMuchOfAProcessorEndsItsSequence) {
-    std::atomic<bool> is_cancelled{false};
-    slow.before_mask = [&](const Tokens& tokens) {
-        if (tokens.size() != 2) return;
-        while (!is_cancelled) {
-        }
-        throw GrammarFailure("cancelled");
-    };
-    slow.when_cancelled = [&] { is_cancelled = true; };
-    grammar_limits.task_time = std::chrono::milliseconds(5);
-    make();
+    grammar_limits.late_time = std::chrono::milliseconds(5);
+    grammar_limits.late_time_per_work = {};
+    close_behind(2);
     const auto endless = submit({1}, with("slow"));
     const auto other = submit({1}, with("quick"));
     finish();
     EXPECT_EQ(generated(endless), Tokens({10, 20}));
-    EXPECT_EQ(endless.outputs_so_far().at(0).finish_reason, Reason::ERROR);
+    const GenerationOutput output = endless.outputs_so_far().at(0);
+    EXPECT_EQ(output.finish_reason, Reason::ERROR);
+    EXPECT_EQ(std::get<std::string>(output.stop_reason),
+              "the grammar cannot go on: its masks took more than 5 ms of a processor");
     EXPECT_EQ(generated(other).size(), 6u);
 }
 
 TEST_F(LateGrammar, ForcedTokensThatAreLateComeAsTheModelsChoice) {
-    slow.before_jump_forward = [this](const Tokens& tokens) {
-        if (tokens.size() == 3) gate.pass();
-    };
-    make();
+    close_behind(3);
     GenerationConfig config = with("slow");
     config.logprobs = 0;
     const auto pending = submit({1}, config);
     const auto other = submit({1}, greedy(20));
     finish(other);
     EXPECT_EQ(generated(pending).size(), 3u);
-    gate.open();
+    is_open = true;
     finish();
     EXPECT_EQ(generated(pending), Tokens({10, 20, 30, 40, 41, 42, last}));
     EXPECT_EQ(pending.get_perf_metrics().get_num_generated_tokens(), 7u);
@@ -237,7 +197,7 @@ public:
     }
 };
 
-/// No step waits, so whatever is found by threads is late.
+/// No step waits, so whatever was not found when the request came is late.
 TEST_F(LateGrammar, ChangesNoToken) {
     GenerationConfig forced = with("slow");
     forced.logprobs = 0;
@@ -264,7 +224,7 @@ TEST_F(LateGrammar, ChangesNoToken) {
             grammar_limits = patient();
             const std::vector<Tokens> expected = run(drafts, blocks);
             EXPECT_EQ(expected.size(), 14u);
-            grammar_limits.step_wait = std::chrono::milliseconds(0);
+            grammar_limits.hold_time = {};
             EXPECT_EQ(run(drafts, blocks), expected);
         }
 }

@@ -234,29 +234,6 @@ TEST(CandidateFilters, LeaveWhatTheirDefinitionsInDoubleLeave) {
     EXPECT_GT(num_large, 50u);
 }
 
-/// How far counts are from what the probabilities make expected, in deviations; tokens that are
-/// expected less than 5 times count as one.
-double chi_square_deviations(const std::vector<size_t>& counts, const std::vector<double>& p) {
-    double draws = 0, statistic = 0, rare = 0, rare_count = 0, freedom = -1;
-    for (const size_t count : counts) draws += double(count);
-    const auto add = [&](double expected, double count) {
-        statistic += (count - expected) * (count - expected) / expected;
-        ++freedom;
-    };
-    for (size_t id = 0; id < p.size(); ++id) {
-        if (p[id] == 0) {
-            EXPECT_EQ(counts[id], 0u) << "token " << id << " is left out";
-        } else if (p[id] * draws < 5) {
-            rare += p[id] * draws;
-            rare_count += double(counts[id]);
-        } else {
-            add(p[id] * draws, double(counts[id]));
-        }
-    }
-    if (rare >= 5) add(rare, rare_count);
-    return freedom < 1 ? 0 : (statistic - freedom) / std::sqrt(2 * freedom);
-}
-
 /// By its definition, with XTC as often as it happens.
 std::vector<double> expected_probabilities(const GenerationConfig& config, const Row& logits) {
     const double mu = 2 * double(config.mirostat_tau), xtc = double(config.xtc_probability);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "scheduling/scheduler.hpp"
 
@@ -32,9 +33,9 @@ public:
     }
     void write_state(StateId state, Content content) { m_states.at(size_t(state)) = content; }
     /// What nobody holds is nobody's to read.
-    void spoil_free_states(const BlockPool& states) {
+    void spoil_free_states(const StatePool& states) {
         for (size_t i = 0; i < m_states.size(); ++i)
-            if (states.references(StateId(i)) == 0) m_states[i] = ~no_tokens;
+            if (states.is_free(StateId(i))) m_states[i] = ~no_tokens;
     }
     void copy(BlockCopy copy) {
         std::copy_n(&m_slots[size_t(copy.from) * block_size], block_size,
@@ -63,7 +64,9 @@ struct Tracked {
     Sequence sequence;
     std::vector<Content> expected;             // by slot
     Content state = 0;                         // of all it has computed, evicted or not
-    Content recurrent = FakeCache::no_tokens;  // the same, whatever was evicted
+    Content recurrent = FakeCache::no_tokens;  // what its state holds, made of what slots hold
+    /// State and recurrent before each token of the latest span, and after the last.
+    std::vector<std::pair<Content, Content>> history;
     size_t num_evicted = 0;
     size_t num_left = 0;             // tokens to generate
     std::shared_ptr<Family> family;  // if it is a beam
@@ -78,7 +81,8 @@ public:
         m_config.dynamic_split_fuse = below(4) != 0;
         m_config.enable_prefix_caching = below(5) != 0;
         const size_t num_blocks = 6 + below(30);
-        const size_t blocks_per_state = below(4) == 0 ? 1 + below(3) : 0;
+        const size_t blocks_per_state = below(2) == 0 ? 1 + below(3) : 0;
+        m_config.checkpoint_fraction = below(6) == 0 ? 0.0f : 0.1f * float(1 + below(6));
         m_scheduler =
             std::make_unique<Scheduler>(m_config, num_blocks, block_size, blocks_per_state);
         m_cache = std::make_unique<FakeCache>(num_blocks, m_scheduler->store().states().size());
@@ -100,7 +104,7 @@ public:
                     break;
                 case 3:
                     if (below(200) == 0) m_scheduler->clear_prefixes();
-                    if (below(25) == 0) pin();
+                    if (below(15) == 0) pin();
                     if (below(50) == 0) unpin();
                     break;
                 default:
@@ -114,7 +118,7 @@ public:
 
     size_t num_submitted = 0, num_finished = 0, num_dropped = 0, num_forked = 0, num_pins = 0;
     size_t num_advanced = 0, num_late = 0;  // steps of beams, and those in parts
-    size_t num_states_written = 0;
+    size_t num_states_written = 0, num_states_found = 0, num_states_pinned = 0, num_replays = 0;
     const Scheduler& scheduler() const { return *m_scheduler; }
 
 private:
@@ -161,10 +165,27 @@ private:
         tracked.num_evicted = 0;
         tracked.recurrent = FakeCache::no_tokens;
         // Nothing was evicted: what it has is what it would have computed.
-        Content state = std::hash<std::string>()(sequence.prefix_key.salt);
-        for (size_t i = 0; i < sequence.num_slots(); ++i)
-            tracked.expected.push_back(state = compute(state, sequence.tokens[i]));
-        tracked.state = state;
+        tracked.state = std::hash<std::string>()(sequence.prefix_key.salt);
+        for (size_t i = 0; i < sequence.num_slots(); ++i) append(tracked, sequence.tokens[i]);
+        num_states_found += sequence.state != no_state;
+    }
+
+    static void append(Tracked& tracked, int64_t token) {
+        tracked.state = compute(tracked.state, token);
+        tracked.recurrent = compute(tracked.recurrent, int64_t(tracked.state));
+        tracked.expected.push_back(tracked.state);
+    }
+
+    /// Guesses for sequences that decode, as the step loop has them.
+    void draft() {
+        for (const auto& tracked : m_tracked) {
+            Sequence& sequence = tracked->sequence;
+            if (tracked->family || sequence.stage != Sequence::Stage::DECODING) continue;
+            const size_t room = m_scheduler->max_tokens() - sequence.tokens.size();
+            sequence.num_drafted = std::min(below(5), room);
+            for (size_t i = 0; i < sequence.num_drafted; ++i)
+                sequence.tokens.push_back(int64_t(below(3)));
+        }
     }
 
     const Batch& schedule() {
@@ -175,21 +196,19 @@ private:
         return batch;
     }
 
-    /// Reads the state before the entry's tokens and writes the one after them.
-    void compute_state(const BatchEntry& entry, Tracked& tracked) {
-        const Sequence& sequence = *entry.sequence;
+    /// What is read before the entry's tokens is the state after all that came before them.
+    void check_state(const Tracked& tracked) {
+        const Sequence& sequence = tracked.sequence;
+        const StatePool& states = m_scheduler->store().states();
         ASSERT_EQ(sequence.state == no_state, sequence.num_cached == 0);
         ASSERT_EQ(m_cache->state(sequence.state), tracked.recurrent);
-        ASSERT_EQ(m_scheduler->store().states().references(sequence.next_state), 1u)
-            << "a shared state is written";
-        for (size_t i = 0; i < entry.num_tokens; ++i)
-            tracked.recurrent =
-                compute(tracked.recurrent, sequence.tokens[sequence.num_cached + i]);
-        m_cache->write_state(sequence.next_state, tracked.recurrent);
+        ASSERT_EQ(states.references(sequence.next_state), 1u) << "a shared state is written";
+        ASSERT_FALSE(states.is_kept(sequence.next_state)) << "a checkpoint is written";
         ++num_states_written;
     }
 
     void step() {
+        if (below(3) == 0) draft();
         const Batch& batch = schedule();
         m_cache->spoil_free_states(m_scheduler->store().states());
         for (BlockCopy copy : batch.copies) m_cache->copy(copy);
@@ -199,15 +218,17 @@ private:
             Tracked& tracked = of(sequence);
             admit(tracked, sequence);
             num_tokens += entry.num_tokens;
-            if (has_states()) compute_state(entry, tracked);
+            if (has_states()) check_state(tracked);
+            tracked.history.clear();
             for (size_t i = 0; i < entry.num_tokens; ++i) {
+                tracked.history.emplace_back(tracked.state, tracked.recurrent);
                 const size_t slot = sequence.num_slots() + i;
                 ASSERT_EQ(m_scheduler->pool().references(sequence.blocks.at(slot / block_size)), 1u)
                     << "a shared block is written";
-                tracked.state = compute(tracked.state, sequence.tokens[sequence.num_cached + i]);
+                append(tracked, sequence.tokens[sequence.num_cached + i]);
                 m_cache->slot(sequence, slot) = tracked.state;
-                tracked.expected.push_back(tracked.state);
             }
+            if (has_states()) m_cache->write_state(sequence.next_state, tracked.recurrent);
         }
         ASSERT_EQ(num_tokens, batch.num_tokens);
         m_scheduler->advance();
@@ -216,8 +237,11 @@ private:
         const std::vector<BatchEntry> entries = batch.entries;
         for (const BatchEntry& entry : entries) {
             Tracked& tracked = of(*entry.sequence);
-            if (entry.samples()) sample(tracked);
+            if (entry.samples()) sample(tracked, entry.num_sampled - 1);
         }
+        for (const auto& tracked : m_tracked) tracked->sequence.drop_drafts();
+        ASSERT_LE(m_scheduler->store().tree().checkpoints().size(),
+                  m_scheduler->store().max_checkpoints());
     }
 
     void verify(const Tracked& tracked) {
@@ -226,12 +250,38 @@ private:
         ASSERT_EQ(tracked.expected.size(), sequence.num_slots());
         if (has_states()) {
             ASSERT_EQ(m_cache->state(sequence.state), tracked.recurrent);
+            if (sequence.confirmed_state != no_state) {
+                ASSERT_EQ(m_cache->state(sequence.confirmed_state), tracked.history[0].second);
+            }
         }
         for (size_t i = 0; i < sequence.num_slots(); ++i)
             ASSERT_EQ(m_cache->slot(sequence, i), tracked.expected[i]);
     }
 
-    void sample(Tracked& tracked) {
+    /// Some of the drafts are right, from the first on.
+    void confirm(Tracked& tracked, size_t num_drafts) {
+        Sequence& sequence = tracked.sequence;
+        if (sequence.num_drafted == 0) return;
+        const size_t confirmed = below(num_drafts + 1), end = sequence.num_committed() + confirmed;
+        const std::vector<int64_t> tokens(sequence.tokens.begin(),
+                                          sequence.tokens.begin() + long(end));
+        sequence.drop_drafts();
+        sequence.tokens = tokens;
+        const size_t num_wrong = num_drafts - confirmed;
+        m_scheduler->rollback(sequence, num_wrong);
+        if (num_wrong == 0) return;
+        const size_t left = tracked.expected.size() - sequence.num_slots();
+        const size_t at = tracked.history.size() - left;
+        if (has_states()) {
+            ASSERT_EQ(at, 0u);
+            ++num_replays;
+        }
+        std::tie(tracked.state, tracked.recurrent) = tracked.history[at];
+        tracked.expected.resize(sequence.num_slots());
+    }
+
+    void sample(Tracked& tracked, size_t num_drafts) {
+        confirm(tracked, num_drafts);
         if (tracked.family) {
             ASSERT_TRUE(tracked.sequence.is_idle());
             ASSERT_FALSE(tracked.scored);
@@ -337,7 +387,7 @@ private:
         std::vector<size_t> indices;
         for (size_t i = 0; i < num_full; ++i)
             if (below(4) == 0) indices.push_back(i);
-        m_scheduler->drop_blocks(tracked.sequence, indices);
+        m_scheduler->drop_blocks(tracked.sequence, indices, indices.size() * block_size);
         for (size_t i = indices.size(); i-- > 0;) {
             const auto begin = tracked.expected.begin() + long(indices[i] * block_size);
             tracked.expected.erase(begin, begin + block_size);
@@ -377,13 +427,20 @@ private:
         std::vector<int64_t> stem = m_stems[below(m_stems.size())];
         stem.resize(below(stem.size() + 1));
         PrefixPins& pins = m_scheduler->pins();
-        const size_t num_pinned = pins.num_blocks() + stem.size() / block_size + 1;
-        const size_t room = m_scheduler->pool().size() - num_pinned;
+        const size_t per_state = m_scheduler->store().blocks_per_state();
+        const size_t num_pinned = pins.num_blocks() + stem.size() / block_size + 1 + per_state;
+        if (num_pinned + per_state > m_scheduler->pool().size()) return;
+        const size_t room = m_scheduler->pool().size() - num_pinned - per_state;
         if (2 * num_pinned > m_scheduler->pool().size()) return;
         for (const auto& tracked : m_tracked)
             if (tracked->sequence.tokens.size() + tracked->num_left > room * block_size) return;
-        if (stem.empty() || pins.pin({}, stem) < stem.size()) return;
+        if (stem.empty()) return;
+        const size_t found = pins.pin({}, stem);
+        if (found < stem.size() && (!has_states() || found == 0)) return;
+        stem.resize(found);  // where there is a state
+        ASSERT_EQ(pins.pin({}, stem), found);
         m_pinned.insert(stem);
+        num_states_pinned += has_states();
         ++num_pins;
     }
     void unpin() {
@@ -400,10 +457,15 @@ private:
             m_scheduler->store().tree().match({}, tokens.data(), tokens.size(), match);
             ASSERT_EQ(match.num_tokens, tokens.size());
             if (match.num_partial > 0) match.blocks.push_back(match.partial);
-            Content state = std::hash<std::string>()("");
+            Tracked expected;
+            expected.state = std::hash<std::string>()("");
             for (size_t i = 0; i < tokens.size(); ++i) {
-                state = compute(state, tokens[i]);
-                ASSERT_EQ(m_cache->slot(match.blocks[i / block_size], i % block_size), state);
+                append(expected, tokens[i]);
+                ASSERT_EQ(m_cache->slot(match.blocks[i / block_size], i % block_size),
+                          expected.state);
+            }
+            if (has_states()) {
+                ASSERT_EQ(m_cache->state(match.state), expected.recurrent);
             }
         }
     }
@@ -434,9 +496,10 @@ private:
         const BlockPool& pool = m_scheduler->pool();
         m_scheduler->store().check_integrity();
         ASSERT_EQ(m_scheduler->queues().num_running + m_scheduler->queues().num_waiting, 0u);
-        ASSERT_EQ(pool.num_free() + pool.num_idle(), pool.size());
+        ASSERT_EQ(m_scheduler->store().num_available(), pool.size());
         ASSERT_EQ(m_scheduler->store().states().num_held(), 0u);
         m_scheduler->clear_prefixes();
+        ASSERT_EQ(m_scheduler->store().states().num_idle(), 0u);
         ASSERT_EQ(pool.num_free(), pool.size());
     }
 
@@ -452,7 +515,7 @@ private:
 
 TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0, advanced = 0, late = 0,
-           pinned = 0, states = 0;
+           pinned = 0, states = 0, states_found = 0, states_pinned = 0, replays = 0;
     for (unsigned seed = 0; seed < 260 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         Machine machine(seed);
@@ -463,6 +526,9 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
         late += machine.num_late;
         pinned += machine.num_pins;
         states += machine.num_states_written;
+        states_found += machine.num_states_found;
+        states_pinned += machine.num_states_pinned;
+        replays += machine.num_replays;
         dropped += machine.num_dropped;
         preempted += machine.scheduler().totals().num_preemptions;
         hits += machine.scheduler().totals().num_prefix_hits;
@@ -477,6 +543,9 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     EXPECT_GT(hits, 100000u);
     EXPECT_GT(pinned, 1000u);
     EXPECT_GT(states, 100000u);
+    EXPECT_GT(states_found, 3000u);
+    EXPECT_GT(states_pinned, 100u);
+    EXPECT_GT(replays, 10000u);
 }
 
 }  // namespace

@@ -39,12 +39,14 @@ protected:
         return config;
     }
     void make(const SchedulerConfig& config = scheduler()) {
-        auto scripted = std::make_unique<ScriptedModel>();
+        auto scripted = std::make_unique<ScriptedModel>(blocks_per_state);
         model = scripted.get();
         EngineParts parts;
         parts.model = std::move(scripted);
         has_drafter = drafter != nullptr;
         parts.drafter = std::move(drafter);
+        parts.draft_model = std::move(draft_model);
+        parts.draft_context_length = draft_context_length;
         parts.compile_grammar = compile_grammar;
         parts.grammar_limits = grammar_limits;
         parts.now = [this] { return now; };
@@ -53,10 +55,10 @@ protected:
         engine = std::make_shared<Engine>(std::move(parts), config);
     }
     void SetUp() override { make(); }
-    /// A busy machine makes no grammar late.
+    /// No grammar is late.
     static GrammarLimits patient() {
         GrammarLimits limits;
-        limits.step_wait = std::chrono::minutes(10);
+        limits.hold_time = std::chrono::minutes(10);
         return limits;
     }
 
@@ -98,7 +100,10 @@ protected:
         return engine->submit(std::nullopt, prompt, config);
     }
 
-    std::unique_ptr<Drafter> drafter;           // of the next make()
+    size_t blocks_per_state = 0;                // of the next make()
+    std::unique_ptr<Drafter> drafter;           // the same
+    std::unique_ptr<Model> draft_model;         // the same
+    size_t draft_context_length = 0;            // the same
     Admission::CompileGrammar compile_grammar;  // the same
     GrammarLimits grammar_limits = patient();   // the same
     Clock::time_point now = Clock::now();       // stands still

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -26,7 +27,9 @@ public:
         std::function<void(const Tokens&)> before_mask = [](const Tokens&) {};
         /// The same before jump_forward_tokens().
         std::function<void(const Tokens&)> before_jump_forward = [](const Tokens&) {};
-        std::function<void()> when_cancelled = [] {};
+        /// Where it is true behind these tokens, masks and jump-forward tokens take a processor
+        /// until it is false or the matcher is cancelled.
+        std::function<bool(const Tokens&)> takes_long = [](const Tokens&) { return false; };
     };
 
     explicit ListMatcher(Grammar grammar) : m_grammar(std::move(grammar)) {}
@@ -34,6 +37,7 @@ public:
     size_t mask_words() const override { return (m_grammar.num_tokens + 31) / 32; }
     void compute_mask(uint32_t* bits) override {
         m_grammar.before_mask(m_tokens);
+        work();
         std::fill_n(bits, mask_words(), 0);
         for (const int64_t token : next()) bits[token / 32] |= uint32_t(1) << (token % 32);
     }
@@ -49,6 +53,7 @@ public:
     }
     Tokens jump_forward_tokens() override {
         m_grammar.before_jump_forward(m_tokens);
+        work();
         ListMatcher ahead(*this);
         Tokens forced;
         while (!ahead.is_accepting()) {
@@ -67,13 +72,20 @@ public:
                 is_stop(m_tokens.back())) ||
                (is_text(m_tokens) && next() == m_grammar.stops);
     }
-    void cancel() override { m_grammar.when_cancelled(); }
+    void cancel() override { *m_is_cancelled = true; }
     size_t token_count() const override { return m_tokens.size(); }
     std::unique_ptr<GrammarMatcher> clone() const override {
-        return std::make_unique<ListMatcher>(*this);
+        auto copy = std::make_unique<ListMatcher>(*this);
+        copy->m_is_cancelled = std::make_shared<std::atomic<bool>>(false);
+        return copy;
     }
 
 private:
+    void work() const {
+        while (m_grammar.takes_long(m_tokens) && !*m_is_cancelled) {
+        }
+        if (*m_is_cancelled) throw GrammarFailure("cancelled");
+    }
     bool is_stop(int64_t token) const {
         return std::find(m_grammar.stops.begin(), m_grammar.stops.end(), token) !=
                m_grammar.stops.end();
@@ -95,6 +107,7 @@ private:
 
     Grammar m_grammar;
     Tokens m_tokens;
+    std::shared_ptr<std::atomic<bool>> m_is_cancelled = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace pagewheel

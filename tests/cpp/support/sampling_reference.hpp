@@ -1,6 +1,8 @@
 // What filters leave of a row of logits, from their definitions: sorted, in double.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -141,5 +143,29 @@ private:
     double m_bias;
     std::vector<size_t> m_order;  // those that are left, the best first
 };
+
+/// How far counts are from what the probabilities make expected, in deviations; tokens that are
+/// expected less than 5 times count as one.
+inline double chi_square_deviations(const std::vector<size_t>& counts,
+                                    const std::vector<double>& p) {
+    double draws = 0, statistic = 0, rare = 0, rare_count = 0, freedom = -1;
+    for (const size_t count : counts) draws += double(count);
+    const auto add = [&](double expected, double count) {
+        statistic += (count - expected) * (count - expected) / expected;
+        ++freedom;
+    };
+    for (size_t id = 0; id < p.size(); ++id) {
+        if (p[id] == 0) {
+            EXPECT_EQ(counts[id], 0u) << "token " << id << " is left out";
+        } else if (p[id] * draws < 5) {
+            rare += p[id] * draws;
+            rare_count += double(counts[id]);
+        } else {
+            add(p[id] * draws, double(counts[id]));
+        }
+    }
+    if (rare >= 5) add(rare, rare_count);
+    return freedom < 1 ? 0 : (statistic - freedom) / std::sqrt(2 * freedom);
+}
 
 }  // namespace pagewheel

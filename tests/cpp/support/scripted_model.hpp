@@ -15,7 +15,8 @@
 namespace pagewheel {
 
 /// After token t comes next(t); by default t + 1, and 0 after the last. Its cache holds the tokens
-/// themselves: each run checks that a sequence finds in its blocks what it has computed.
+/// themselves: each run checks that a sequence finds in its blocks what it has computed, and in its
+/// state, if there are states, which are the tokens that they have seen.
 class ScriptedModel final : public Model, private BlockMemory {
 public:
     static constexpr size_t words = 100, tokens_per_block = 4, bytes_per_block = size_t(1) << 30;
@@ -35,11 +36,17 @@ public:
     /// What give_back() does, outside of any run.
     std::function<void()> when_memory_is_unused = [] {};
 
+    explicit ScriptedModel(size_t blocks_per_state = 0) : m_blocks_per_state(blocks_per_state) {}
+
     size_t vocabulary() const override { return words; }
     size_t num_threads() const override { return 4; }
     size_t block_size() const override { return tokens_per_block; }
     size_t block_bytes() const override { return bytes_per_block; }
-    void allocate_cache(size_t num_blocks) override { m_blocks.resize(num_blocks); }
+    size_t blocks_per_state() const override { return m_blocks_per_state; }
+    void allocate_cache(size_t num_blocks) override {
+        m_blocks.resize(num_blocks);
+        m_states.resize(num_blocks);
+    }
     BlockMemory& cache() override { return *this; }
     std::string cache_description() const override { return "scripted"; }
 
@@ -57,6 +64,7 @@ public:
             for (size_t i = 0; i < end; ++i)
                 check_invariant(slot(sequence, i) == sequence.tokens[i], "token ", i,
                                 " is not in its slot");
+            if (m_blocks_per_state > 0) continue_state(sequence, end);
             for (size_t count = end - entry.num_logits + 1; count <= end; ++count) {
                 m_logits.resize(m_logits.size() + words, 0.0f);
                 score(sequence.tokens, count, &m_logits[m_logits.size() - words]);
@@ -71,9 +79,20 @@ public:
 
     std::vector<LayerCache> layer_caches() const override { return {}; }
     const std::vector<const float*>& scores(size_t) override { return m_scores; }
+    void keep_queries() override {}
+    const std::vector<const float*>& queries(size_t entry) override { return scores(entry); }
+    std::vector<RotaryKind> rotary() const override { return m_kinds; }
     const std::vector<RotaryKind>& rotated_in_place() const override { return m_kinds; }
 
 private:
+    void continue_state(const Sequence& sequence, size_t end) {
+        const auto begin = sequence.tokens.begin();
+        std::vector<int64_t> seen;
+        if (sequence.state != no_state) seen = m_states.at(size_t(sequence.state));
+        check_invariant(seen == std::vector<int64_t>(begin, begin + long(sequence.num_cached)),
+                        "a state has not seen what came before");
+        m_states.at(size_t(sequence.next_state)).assign(begin, begin + long(end));
+    }
     int64_t& slot(const Sequence& sequence, size_t i) {
         const BlockId block = sequence.blocks.at(i / tokens_per_block);
         return m_blocks.at(size_t(block))[i % tokens_per_block];
@@ -86,7 +105,9 @@ private:
     void write_block(BlockId, const char*) override { throw std::logic_error("nothing is kept"); }
     void give_back(const BlockRange&) override { when_memory_is_unused(); }
 
+    const size_t m_blocks_per_state;
     std::vector<std::array<int64_t, tokens_per_block>> m_blocks;
+    std::vector<std::vector<int64_t>> m_states;
     std::vector<float> m_logits;
     std::vector<const float*> m_scores;
     std::vector<RotaryKind> m_kinds;

@@ -152,18 +152,6 @@ def test_what_cannot_be_made_says_what_is_missing(name: str) -> None:
         kind("model.safetensors")
 
 
-def test_pipelines_refuse_a_second_model(tiny_folder: Path) -> None:
-    with pytest.raises(
-        NotImplementedError, match=r"draft_model is .*: pagewheel has no draft models"
-    ):
-        genai.LLMPipeline(tiny_folder, "CPU", draft_model=object())
-    scheduler = genai.SchedulerConfig()
-    with pytest.raises(
-        NotImplementedError, match=r"draft_model is .*: pagewheel has no draft models"
-    ):
-        genai.ContinuousBatchingPipeline(tiny_folder, scheduler, "CPU", draft_model=object())
-
-
 def test_the_scheduler_refuses_what_it_has_not_at_once() -> None:
     config = genai.SchedulerConfig()
     config.sparse_attention_config.mode = genai.SparseAttentionMode.XATTENTION

@@ -54,10 +54,16 @@ def architecture_of(model: PreTrainedModel) -> str:
 
 
 def write(
-    model: PreTrainedModel, path: Path, kind: Kind = Kind.F32, *, fused_latent: bool = False
+    model: PreTrainedModel,
+    path: Path,
+    kind: Kind = Kind.F32,
+    *,
+    fused_latent: bool = False,
+    tensor_per_expert: bool = False,
 ) -> Path:
     """All matrices as `kind`; the byte-level vocabulary of tiny_models. `fused_latent`: DeepSeek's
-    keys and values in one tensor, as its checkpoints have them.
+    keys and values in one tensor, as its checkpoints have them. `tensor_per_expert`: as files
+    before 2024-04 have experts.
     """
     name = architecture_of(model)
     writer = gguf.GGUFWriter(path, name)
@@ -72,6 +78,11 @@ def write(
     tensors = gguf_hybrids.tensors(model) if hybrid else _tensors(model, name, fused_latent)
     for tensor, values in tensors.items():
         array = np.ascontiguousarray(values.detach().float().numpy())
+        stem = tensor.removesuffix("_exps.weight")
+        if tensor_per_expert and stem != tensor:
+            for expert, matrix in enumerate(array):
+                add_tensor(writer, f"{stem}.{expert}.weight", matrix, kind)
+            continue
         add_tensor(writer, tensor, array, Kind.F32 if "_inp" in tensor else kind)
     finish(writer)
     return path

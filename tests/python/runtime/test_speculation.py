@@ -89,20 +89,105 @@ def test_a_request_alone_gets_the_same_tokens(smollm2_folder: Path, cache: str) 
     assert accepted(off) > 100
 
 
+def random_request(rng: random.Random) -> tuple[list[int], pagewheel.GenerationConfig]:
+    """A prompt of few words, and a config that is greedy or sampled."""
+    words = [rng.randrange(3, 200) for _ in range(rng.randrange(1, 6))]
+    prompt = [words[rng.randrange(len(words))] for _ in range(rng.randrange(1, 40))]
+    one = config(rng.randrange(1, 30))
+    if rng.random() < 0.3:
+        one.do_sample, one.temperature, one.rng_seed = True, 0.5, rng.randrange(1000)
+    return prompt, one
+
+
 def test_500_random_requests_alone_get_the_same_tokens(tiny_folder: Path) -> None:
     rng = random.Random(4)
     off, auto = (make_pipeline(tiny_folder, each) for each in ("off", "auto"))
     for _ in range(500):
-        words = [rng.randrange(3, 200) for _ in range(rng.randrange(1, 6))]
-        prompt = [words[rng.randrange(len(words))] for _ in range(rng.randrange(1, 40))]
-        one = config(rng.randrange(1, 30))
-        if rng.random() < 0.3:
-            one.do_sample, one.temperature, one.rng_seed = True, 0.5, rng.randrange(1000)
+        prompt, one = random_request(rng)
         expected = answers(off, [prompt], [one], together=False)
         one.num_assistant_tokens = rng.choice([0, 3, 15])
         assert answers(auto, [prompt], [one], together=False) == expected
     assert accepted(off) == 0
     assert accepted(auto) > 200
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+def test_500_random_requests_together_get_the_same_tokens(
+    tiny_folder: Path, by_model: bool
+) -> None:
+    """Requests wait, are preempted and share prefixes; a second model is right or not at all."""
+    rng = random.Random(6)
+    properties: dict[str, Any] = {"batch_invariant": True}
+    scheduling = {"num_kv_blocks": 30, "enable_prefix_caching": True}
+    off = make_pipeline(tiny_folder, "off", properties, **scheduling)
+    if by_model:
+        properties["draft_model"] = pagewheel.draft_model(tiny_folder)
+    auto = make_pipeline(tiny_folder, "auto", properties, **scheduling)
+    prompts, configs = map(list, zip(*(random_request(rng) for _ in range(500)), strict=True))
+    expected = answers(off, prompts, configs, together=True)
+    for each in configs:
+        each.num_assistant_tokens = rng.choice([0, 3, 15])
+    assert answers(auto, prompts, configs, together=True) == expected
+    assert off.get_statistics().num_preemptions > 0
+    assert accepted(off) == 0
+    assert accepted(auto) > 200
+    assert auto.get_statistics().num_used_blocks == 0
+
+
+def test_what_is_cached_afterwards_is_what_no_drafts_leave(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    rng = random.Random(8)
+    requests = [random_request(rng) for _ in range(40)]
+    for prompt, one in requests:
+        one.max_new_tokens = 97 - len(prompt)  # whole blocks of tokens are computed
+    files, counts = [], []
+    for num_drafts in (0, 5):
+        pipeline = make_pipeline(
+            tiny_folder, "off", {"batch_invariant": True}, enable_prefix_caching=True
+        )
+        for prompt, one in requests:
+            one.num_assistant_tokens = num_drafts
+            answers(pipeline, [prompt], [one], together=False)
+        cache = pipeline.get_prefix_cache()
+        cache.save(tmp_path / "prefixes")
+        files.append((tmp_path / "prefixes").read_bytes())
+        now = pipeline.get_statistics()
+        counts.append((cache.num_tokens(), now.num_used_blocks, now.num_cached_blocks))
+    assert now.all_steps.num_drafted_tokens > now.all_steps.num_accepted_tokens > 50
+    assert counts[0] == counts[1]
+    assert files[0] == files[1]
+
+
+def test_drafts_go_with_eviction_preemption_and_cancels(tiny_folder: Path) -> None:
+    rng = random.Random(9)
+    pipeline = make_pipeline(
+        tiny_folder,
+        "auto",
+        num_kv_blocks=12,
+        use_cache_eviction=True,
+        cache_eviction_config=pagewheel.CacheEvictionConfig(8, 16, 64),
+        enable_prefix_caching=True,
+    )
+    handles = []
+    for i in range(200):
+        prompt, one = random_request(rng)
+        one.max_new_tokens = rng.randrange(1, 120)
+        one.num_assistant_tokens = rng.choice([0, 2, 7])
+        handles.append((pipeline.add_request(i, prompt, one), one.max_new_tokens))
+        for _ in range(rng.randrange(6)):
+            pipeline.step()
+        if i % 7 == 6:
+            handles.pop(rng.randrange(len(handles)))[0].cancel()
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+    for handle, count in handles:
+        assert len(handle.read_all()[0].generated_ids) == count
+    now = pipeline.get_statistics()
+    assert now.all_steps.num_drafted_tokens > now.all_steps.num_accepted_tokens > 20
+    assert now.num_preemptions > 0
+    assert now.num_evicted_tokens > 0
+    assert now.num_used_blocks == 0
 
 
 def test_mixed_batches_get_the_same_tokens_with_batch_invariant(smollm2_folder: Path) -> None:
@@ -182,6 +267,69 @@ def test_prompt_lookup_is_chosen_as_in_openvino_genai(smollm2_folder: Path) -> N
     assert lookup.generate(PROMPTS[1], **same) == plain.generate(PROMPTS[1], **same)
     with pytest.raises(RuntimeError, match="num_beams"):
         lookup.generate(PROMPTS[0], num_beams=2, num_assistant_tokens=3, **same)
+
+
+def test_a_draft_model_changes_no_answer(smollm2_folder: Path) -> None:
+    properties = {"batch_invariant": True}
+    off = make_pipeline(smollm2_folder, "off", properties)
+    drafting = make_pipeline(
+        smollm2_folder, "off", {**properties, "draft_model": pagewheel.draft_model(smollm2_folder)}
+    )
+    configs = [
+        config(logprobs=1),
+        config(40),
+        config(30, do_sample=True, rng_seed=5, num_return_sequences=3),
+        config(30, repetition_penalty=1.1),
+    ]
+    expected = answers(off, PROMPTS, configs, together=True)
+    for each in configs:
+        each.num_assistant_tokens = 4
+    assert answers(drafting, PROMPTS, configs, together=True) == expected
+    # The same model is right wherever the likeliest token is chosen from its own logits.
+    assert accepted(drafting) > 100
+    assert drafting.get_statistics().num_used_blocks == 0
+
+
+def test_a_draft_model_is_chosen_as_in_openvino_genai(
+    smollm2_folder: Path, smollm2_gguf: Path
+) -> None:
+    same = {"max_new_tokens": 24, "apply_chat_template": False}
+    expected = genai.LLMPipeline(smollm2_folder).generate([PROMPTS[0]], **same).texts
+    draft = genai.draft_model(smollm2_gguf, "CPU", KV_CACHE_PRECISION="f16")
+    for value in (draft, str(smollm2_folder)):
+        pipe = genai.LLMPipeline(smollm2_folder, "CPU", draft_model=value)
+        found = pipe.generate([PROMPTS[0]], num_assistant_tokens=5, **same)
+        assert found.texts == expected
+        both = found.extended_perf_metrics
+        main, drafting = both.main_model_metrics, both.draft_model_metrics
+        assert both.get_num_accepted_tokens() == found.perf_metrics.get_num_accepted_tokens() > 10
+        assert both.get_num_draft_tokens() == found.perf_metrics.get_num_drafted_tokens()
+        assert both.get_num_draft_processed_tokens() == drafting.get_num_generated_tokens() > 10
+        assert len(drafting.raw_metrics.m_durations) == len(drafting.raw_metrics.m_batch_sizes)
+        assert sum(main.raw_metrics.m_batch_sizes) == main.get_num_generated_tokens() == 24
+        assert 0 < main.get_ttst().mean < main.get_generate_duration().mean
+        assert main.get_latency().mean > main.get_tpot().mean > 0
+        assert drafting.get_latency().mean > 0
+
+
+def test_a_draft_model_that_cannot_draft_is_refused_by_name(
+    smollm2_folder: Path, tiny_folder: Path
+) -> None:
+    scheduler = pagewheel.SchedulerConfig()
+    for draft, message in (
+        (pagewheel.draft_model(tiny_folder), "draft_model has another vocabulary: its token"),
+        (3, "draft_model has type"),
+        (pagewheel.draft_model(smollm2_folder, "XPU"), "'XPU' is not available"),
+    ):
+        with pytest.raises(pagewheel.InvalidArgumentError, match=message):
+            pagewheel.ContinuousBatchingPipeline(
+                smollm2_folder, scheduler, "CPU", {"draft_model": draft}
+            )
+    with pytest.raises(pagewheel.InvalidArgumentError, match="prompt_lookup is true and draft"):
+        draft = pagewheel.draft_model(smollm2_folder)
+        pagewheel.LLMPipeline(smollm2_folder, draft_model=draft, prompt_lookup=True)
+    with pytest.raises(pagewheel.InvalidArgumentError, match="scheduler_config is a prop"):
+        pagewheel.draft_model(smollm2_folder, scheduler_config=scheduler)
 
 
 @pytest.mark.parametrize(

@@ -358,3 +358,10 @@ def test_the_command_writes_trace_page_and_pictures(smollm2_folder: Path, tmp_pa
     assert Trace.read(tmp_path / "trace.json.gz").layers == list(range(30))
     wrong = CliRunner().invoke(app, ["trace", *options, "--policy", "best", "x"])
     assert wrong.exit_code == 2 and "policy is 'best'" in wrong.output
+
+
+def test_the_summary_names_layers_without_pages(trace: Trace) -> None:
+    assert trace.setup is not None
+    assert "keep states" not in draw_summary(trace)
+    hybrid = replace(trace, setup=replace(trace.setup, layers_without_pages=[0, 2]))
+    assert "nothing to evict in layers 0, 2, which keep states" in draw_summary(hybrid)

@@ -35,7 +35,7 @@ struct TokenLogProb {
     std::string bytes;  ///< of the token's text: by itself it need not be UTF-8
 };
 
-/// A token, or one of stop_strings.
+/// A token, one of stop_strings, or an error's text.
 using StopReason = std::variant<std::monostate, int64_t, std::string>;
 
 struct GenerationOutput {
@@ -66,7 +66,7 @@ struct GenerationOutput {
     /// With a finish_reason of STOP: the token of eos_token_id or stop_token_ids, or the one of
     /// stop_strings that ended the sequence. The token comes first if both do. Of several strings
     /// that are complete with one token the one that begins first counts, and of those that begin
-    /// at one place the longest.
+    /// at one place the longest. With ERROR: why no token may come. Beams have none then.
     StopReason stop_reason;
 };
 /// Outputs by the index of the sequence within its request, 0 .. num_return_sequences - 1.

@@ -39,6 +39,8 @@ struct RawPerfMetrics {
     std::vector<float> sampling_durations;     ///< per step
     std::vector<float> queue_durations;        ///< per request, until its first step
     std::vector<float> grammar_compile_times;  ///< per request that has a grammar
+    std::vector<float> draft_durations;        ///< per step of a draft model
+    std::vector<size_t> draft_batch_sizes;     ///< drafts that came of each of them
 };
 
 /// Statistics in milliseconds (throughput: tokens per second). Sums (operator+) join samples.
@@ -66,7 +68,7 @@ public:
     MeanStdPair get_tpot() const { return statistics(raw_metrics.m_durations); }
     /// Inference time per output token.
     MeanStdPair get_ipot() const { return statistics(raw_metrics.token_infer_durations); }
-    MeanStdPair get_throughput() const;
+    MeanStdPair get_throughput() const { return throughput(get_tpot()); }
     MeanStdPair get_generate_duration() const { return statistics(raw_metrics.generate_durations); }
     MeanStdPair get_inference_duration() const {
         return statistics(raw_metrics.inference_durations);
@@ -91,8 +93,50 @@ public:
     PerfMetrics& operator+=(const PerfMetrics& other);
     PerfMetrics operator+(const PerfMetrics& other) const { return PerfMetrics(*this) += other; }
 
-private:
+protected:
     static MeanStdPair statistics(const std::vector<float>& microseconds);
+    static MeanStdPair throughput(const MeanStdPair& time_per_token);
+};
+
+/// Metrics of one of two models by its steps, the first of which gave the first token:
+/// raw_metrics.m_durations has their times, and m_batch_sizes the tokens that they gave.
+class PAGEWHEEL_API SDPerfMetrics : public PerfMetrics {
+public:
+    /// Time of the second step.
+    MeanStdPair get_ttst() const { return statistics(durations(1, 2)); }
+    /// Time of a step from the third on.
+    MeanStdPair get_latency() const { return statistics(durations(2)); }
+    /// Time per token from the third step on.
+    MeanStdPair get_tpot() const;
+    MeanStdPair get_throughput() const { return throughput(get_tpot()); }
+
+private:
+    std::vector<float> durations(size_t begin, size_t end = size_t(-1)) const;
+};
+
+/// Metrics of a call of a pipeline with a draft model. Rates are NaN where there is nothing to
+/// divide by.
+class PAGEWHEEL_API SDPerModelsPerfMetrics : public SDPerfMetrics {
+public:
+    SDPerModelsPerfMetrics() = default;
+    explicit SDPerModelsPerfMetrics(const PerfMetrics& call);
+
+    SDPerfMetrics main_model_metrics, draft_model_metrics;
+
+    size_t get_num_draft_tokens() const { return num_drafted_tokens; }  ///< checked by the model
+    size_t get_num_rejected_tokens() const { return num_drafted_tokens - num_accepted_tokens; }
+    /// All that the draft model has guessed, what was not checked included.
+    size_t get_num_draft_processed_tokens() const {
+        return draft_model_metrics.num_generated_tokens;
+    }
+    float get_draft_acceptance_rate() const;
+    float get_draft_processed_to_candidate_ratio() const;
+    float get_draft_to_main_inference_duration_ratio() const;
+
+    SDPerModelsPerfMetrics& operator+=(const SDPerModelsPerfMetrics& other);
+    SDPerModelsPerfMetrics operator+(const SDPerModelsPerfMetrics& other) const {
+        return SDPerModelsPerfMetrics(*this) += other;
+    }
 };
 
 }  // namespace pagewheel

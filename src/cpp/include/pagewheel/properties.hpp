@@ -1,6 +1,7 @@
 // Properties of generate() and of pipelines, by name: generate(prompt, max_new_tokens(5)).
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -51,6 +52,13 @@ struct PropertyValue<std::optional<T>> {
     using Held = T;
 };
 
+/// A smaller model that drafts tokens for another one of the same vocabulary.
+struct DraftModel {
+    std::filesystem::path path;  ///< as a pipeline takes it
+    std::string device;          ///< empty: the pipeline's
+    ov::AnyMap properties;       ///< as a pipeline takes them; empty: the pipeline's
+};
+
 /// Their names, one for each entry of generation_parameters.def among them:
 /// `inline constexpr GenerationProperty<size_t> max_new_tokens{"max_new_tokens"};` and so on.
 namespace properties {
@@ -65,6 +73,22 @@ inline constexpr ov::Property<StructuredOutputConfig> structured_output_config{
 
 /// A property of a pipeline.
 inline constexpr ov::Property<SchedulerConfig> scheduler_config{"scheduler_config"};
+
+/// Properties of a pipeline: drafts come from what texts repeat, or from a model
+/// (docs/speculation.md).
+inline constexpr ov::Property<bool> prompt_lookup{"prompt_lookup"};
+inline std::pair<std::string, ov::Any> draft_model(const std::filesystem::path& path,
+                                                   const std::string& device = {},
+                                                   const ov::AnyMap& properties = {}) {
+    return {"draft_model", ov::Any(DraftModel{path, device, properties})};
+}
+template <class First, class... Properties>
+IfProperties<std::pair<std::string, ov::Any>, First, Properties...> draft_model(
+    const std::filesystem::path& path, const std::string& device, First&& first,
+    Properties&&... rest) {
+    return draft_model(path, device,
+                       ov::AnyMap{std::forward<First>(first), std::forward<Properties>(rest)...});
+}
 
 /// A property of generate(): what the other properties are set in.
 inline std::pair<std::string, ov::Any> generation_config(const GenerationConfig& config) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct EncodedResults {
     std::vector<GenerationFinishReason> finish_reasons;
     PerfMetrics perf_metrics;                  ///< of the call
     std::vector<PerfMetrics> request_metrics;  ///< of each prompt
+    /// Of both models; null without a draft model.
+    std::shared_ptr<SDPerModelsPerfMetrics> extended_perf_metrics;
 };
 
 struct DecodedResults {
@@ -30,6 +33,8 @@ struct DecodedResults {
     std::vector<std::string> parsed;
     PerfMetrics perf_metrics;                  ///< of the call
     std::vector<PerfMetrics> request_metrics;  ///< of each prompt
+    /// Of both models; null without a draft model.
+    std::shared_ptr<SDPerModelsPerfMetrics> extended_perf_metrics;
 
     /// The text; of several a line each, with its score before it.
     PAGEWHEEL_API std::string to_string() const;
@@ -47,6 +52,7 @@ struct EncodedGenerationResult {
     GenerationStatus m_status = GenerationStatus::RUNNING;
     PerfMetrics perf_metrics;     ///< of the call
     PerfMetrics request_metrics;  ///< of this request: its tokens and their times
+    std::shared_ptr<SDPerModelsPerfMetrics> extended_perf_metrics;  ///< as DecodedResults'
 };
 
 struct GenerationResult {
@@ -59,6 +65,7 @@ struct GenerationResult {
     GenerationStatus m_status = GenerationStatus::RUNNING;
     PerfMetrics perf_metrics;     ///< of the call
     PerfMetrics request_metrics;  ///< of this request: its tokens and their times
+    std::shared_ptr<SDPerModelsPerfMetrics> extended_perf_metrics;  ///< as DecodedResults'
 };
 
 }  // namespace pagewheel

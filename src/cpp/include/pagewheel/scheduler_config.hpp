@@ -36,6 +36,9 @@ struct PAGEWHEEL_API SchedulerConfig {
     /// Keep the blocks of requests that ended, as long as nothing else needs them, for later ones
     /// that begin with the same tokens. Requests that arrive together share what they begin with.
     bool enable_prefix_caching = false;
+    /// The share of the KV cache for checkpoints, which prefixes of models need whose layers keep
+    /// states (docs/caching.md). At least one is kept, unless it is 0: then nothing is shared.
+    float checkpoint_fraction = 0.1f;
     /// "auto" drafts tokens and checks several in one step, where that is faster by what was
     /// measured (docs/speculation.md); "off" for requests with num_assistant_tokens alone.
     std::string speculation = "off";

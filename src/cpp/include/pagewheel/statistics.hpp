@@ -15,12 +15,15 @@ struct StepStatistics {
     size_t num_generated_tokens = 0;
     size_t num_drafted_tokens = 0;  ///< guessed, and computed beside the latest token
     size_t num_accepted_tokens =
-        0;                     ///< of them, those that were right: each saves its sequence a step
-    double schedule_time = 0;  ///< choosing the batch, and its accounts afterwards
-    double fill_time = 0;      ///< batch to tensors
-    double infer_time = 0;     ///< the model
-    double sampling_time = 0;  ///< logits to tokens, their delivery, what is evicted after it
-    double text_time = 0;      ///< of it, tokens to text, for stop strings
+        0;  ///< of them, those that were right: each saves its sequence a step
+    size_t num_computed_drafts = 0;  ///< by a draft model, whether or not they were checked
+    size_t num_draft_steps = 0;      ///< of a draft model
+    double draft_time = 0;           ///< guessing tokens
+    double schedule_time = 0;        ///< choosing the batch, and its accounts afterwards
+    double fill_time = 0;            ///< batch to tensors
+    double infer_time = 0;           ///< the model
+    double sampling_time = 0;        ///< logits to tokens, their delivery, what is evicted after it
+    double text_time = 0;            ///< of it, tokens to text, for stop strings
 
     StepStatistics& operator+=(const StepStatistics& other) {
         num_sequences += other.num_sequences;
@@ -28,6 +31,9 @@ struct StepStatistics {
         num_generated_tokens += other.num_generated_tokens;
         num_drafted_tokens += other.num_drafted_tokens;
         num_accepted_tokens += other.num_accepted_tokens;
+        num_computed_drafts += other.num_computed_drafts;
+        num_draft_steps += other.num_draft_steps;
+        draft_time += other.draft_time;
         schedule_time += other.schedule_time;
         fill_time += other.fill_time;
         infer_time += other.infer_time;
@@ -47,8 +53,10 @@ struct PAGEWHEEL_API PipelineStatistics {
     size_t max_used_blocks = 0;    ///< after any step
     double mean_used_blocks = 0;   ///< over the last 1000 steps
     size_t num_prefix_blocks = 0;  ///< in the prefix cache, held by sequences or not
+    size_t num_checkpoints = 0;    ///< there, of models whose layers keep states
     size_t block_size = 0;         ///< tokens of one block
     size_t block_bytes = 0;        ///< of one block in all layers, keys and values
+    size_t draft_cache_bytes = 0;  ///< of a draft model's cache, which these blocks are not in
 
     size_t num_requests = 0;   ///< running and waiting
     size_t num_queued = 0;     ///< requests that were not begun
@@ -75,7 +83,7 @@ struct PipelineMetrics {
     float max_cache_usage = 0.0f;
     float avg_cache_usage = 0.0f;  ///< over the last 1000 steps
     size_t kv_cache_size_in_bytes = 0;
-    size_t cache_size_in_bytes = 0;  ///< the same: there is no other cache
+    size_t cache_size_in_bytes = 0;  ///< with that of a draft model
     size_t preemptions = 0;          ///< sequences dropped from the cache to be recomputed, so far
     size_t prompt_tokens = 0;        ///< of all prompts that were begun, so far
     size_t prefix_cache_hit_tokens = 0;  ///< of them, those found in the prefix cache

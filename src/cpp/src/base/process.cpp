@@ -1,9 +1,9 @@
 #include "base/process.hpp"
 
-#include <sys/resource.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <cerrno>
 #include <ctime>
 #include <fstream>
 #include <sstream>
@@ -22,23 +22,19 @@ void ProcessMark::check(const char* what) const {
         ErrorCode::invalid_state);
 }
 
-pid_t this_thread_number() {
-    return pid_t(syscall(SYS_gettid));
+RunningThread::RunningThread() : m_number(pid_t(syscall(SYS_gettid))) {
+    if (pthread_getcpuclockid(pthread_self(), &m_clock) != 0) m_clock = CLOCK_THREAD_CPUTIME_ID;
 }
 
-void lower_priority(pid_t thread_number) {
-    constexpr int steps = 10;
-    const auto id = id_t(thread_number);
-    errno = 0;
-    const int now = getpriority(PRIO_PROCESS, id);
+void RunningThread::lower_priority() const {
+    const sched_param none = {};
     // What fails leaves the thread as it was.
-    if (errno == 0) static_cast<void>(setpriority(PRIO_PROCESS, id, now + steps));
+    static_cast<void>(sched_setscheduler(m_number, SCHED_IDLE, &none));
 }
 
-std::chrono::nanoseconds processor_time(pthread_t thread) {
-    clockid_t clock;
+std::chrono::nanoseconds RunningThread::processor_time() const {
     timespec time;
-    if (pthread_getcpuclockid(thread, &clock) != 0 || clock_gettime(clock, &time) != 0) return {};
+    if (clock_gettime(m_clock, &time) != 0) return {};
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 

@@ -1,10 +1,10 @@
 // This process: whether it was forked, what its threads use, and what limits it.
 #pragma once
 
-#include <pthread.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -35,13 +35,20 @@ std::shared_ptr<T> make_shared_in_process(Arguments&&... arguments) {
     return {new T(std::forward<Arguments>(arguments)...), remove};
 }
 
-/// The calling thread's, as the system numbers threads.
-pid_t this_thread_number();
-/// A thread of this process, which runs, leaves the processors to others that want them. For good:
-/// only a privileged process could raise it again.
-void lower_priority(pid_t thread_number);
-/// Time that a thread which was not joined has had on processors; 0 where it is not known.
-std::chrono::nanoseconds processor_time(pthread_t thread);
+/// The thread that makes it. For others, while that thread runs.
+class RunningThread {
+public:
+    RunningThread();
+    /// It gets a processor where no other thread wants it. For good: only a privileged process
+    /// could raise the priority again.
+    void lower_priority() const;
+    /// Time that it has had on processors; 0 where it is not known.
+    std::chrono::nanoseconds processor_time() const;
+
+private:
+    pid_t m_number;
+    clockid_t m_clock;
+};
 
 /// A group's folder, and the version that says which files it has.
 struct ControlGroup {

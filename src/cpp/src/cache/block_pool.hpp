@@ -79,6 +79,12 @@ public:
     virtual void write_block(BlockId block, const char* bytes) = 0;
     /// The system may have the memory of these, which hold nothing until they are written.
     virtual void give_back(const BlockRange& blocks) = 0;
+
+    // ---- Of a model that has states.
+    /// The bytes of one state in all layers; 0: there are none.
+    virtual size_t state_bytes() const { return 0; }
+    virtual void read_state(StateId, char*) const {}
+    virtual void write_state(StateId, const char*) {}
     virtual void give_back_states(const BlockRange&) {}
 };
 

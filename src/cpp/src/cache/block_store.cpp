@@ -6,47 +6,42 @@
 
 namespace pagewheel {
 
-BlockStore::BlockStore(size_t num_blocks, size_t block_size, size_t blocks_per_state)
+BlockStore::BlockStore(size_t num_blocks, size_t block_size, size_t blocks_per_state,
+                       size_t max_checkpoints)
     : m_pool(num_blocks),
-      m_tree(m_pool, block_size),
-      m_blocks_per_state(blocks_per_state),
-      m_states(blocks_per_state > 0 ? num_blocks / blocks_per_state : 0),
-      m_state_blocks(m_states.size()) {}
+      m_states(m_pool, blocks_per_state),
+      m_tree(m_pool, block_size, m_states),
+      m_max_checkpoints(max_checkpoints) {}
 
-void BlockStore::make_room() {
-    if (m_pool.num_free() == 0)
-        check_invariant(m_tree.evict(), "no block is available of ", m_pool.size());
+void BlockStore::make_room(size_t num_blocks) {
+    while (m_pool.num_free() < num_blocks)
+        check_invariant(m_tree.evict() || m_tree.checkpoints().evict_idle(),
+                        "no block is available of ", m_pool.size());
 }
 
 BlockId BlockStore::take() {
-    make_room();
+    make_room(1);
     return m_pool.take();
 }
 
 StateId BlockStore::take_state() {
-    const StateId state = m_states.take();
-    std::vector<BlockId>& blocks = m_state_blocks[size_t(state)];
-    for (size_t i = 0; i < m_blocks_per_state; ++i) {
-        make_room();
-        if (m_pool.reserve(blocks.emplace_back())) m_reserved.push_back(blocks.back());
-    }
-    return state;
+    make_room(blocks_per_state());
+    return m_states.take();
 }
 
-void BlockStore::release_state(StateId state) {
-    m_states.release(state);
-    if (m_states.references(state) > 0) return;
-    std::vector<BlockId>& blocks = m_state_blocks[size_t(state)];
-    for (const BlockId block : blocks) m_pool.release(block);
-    blocks.clear();
+void BlockStore::keep_checkpoint(NodeId parent, const int64_t* tokens, size_t count, StateId state,
+                                 size_t saves) {
+    if (!m_tree.has_child(parent, tokens, count)) return;
+    Checkpoints& checkpoints = m_tree.checkpoints();
+    const bool is_there = checkpoints.find(parent, tokens, count).num_tokens == count;
+    if (!is_there && checkpoints.size() >= m_max_checkpoints && !checkpoints.evict()) return;
+    checkpoints.keep(parent, tokens, count, state, saves);
 }
 
 std::vector<BlockRange> BlockStore::forget_free() {
     std::vector<BlockRange> ranges = m_pool.forget_free();
-    // Some may be free by now, or hold tokens again.
-    for (const BlockId block : m_reserved)
-        if (!m_pool.is_touched(block)) ranges.push_back({block, block + 1});
-    m_reserved.clear();
+    const std::vector<BlockRange> reserved = m_states.forget_reserved();
+    ranges.insert(ranges.end(), reserved.begin(), reserved.end());
     return ranges;
 }
 
@@ -64,14 +59,6 @@ void BlockStore::check_integrity() const {
     m_pool.check_integrity();
     m_tree.check_integrity();
     m_states.check_integrity();
-    for (size_t i = 0; i < m_states.size(); ++i) {
-        const size_t held = m_states.references(StateId(i)) > 0 ? m_blocks_per_state : 0;
-        check_invariant(m_state_blocks[i].size() == held, "state ", i, " holds ",
-                        m_state_blocks[i].size(), " blocks, expected ", held);
-        for (const BlockId block : m_state_blocks[i])
-            check_invariant(m_pool.references(block) == 1 && !m_pool.is_kept(block), "block ",
-                            block, " of state ", i, " has another holder");
-    }
     check_invariant(m_tree.num_evictable() == m_pool.num_idle(), "the tree can evict ",
                     m_tree.num_evictable(), " blocks, and the pool has ", m_pool.num_idle(),
                     " idle ones");
@@ -88,14 +75,25 @@ size_t PrefixPins::pin(const PrefixKey& key, const std::vector<int64_t>& tokens)
         m_store.share(block);
         ++m_holds[block];
     }
-    m_pins.emplace(prefix, match.blocks);
+    if (match.state != no_state) {
+        m_store.share_state(match.state);
+        m_store.tree().checkpoints().set_pinned(match.state, true);
+        ++m_num_states;
+    }
+    m_pins.emplace(prefix, Pin{match.blocks, match.state});
     return match.num_tokens;
 }
 
 bool PrefixPins::unpin(const PrefixKey& key, const std::vector<int64_t>& tokens) {
     const auto pin = m_pins.find({key, tokens});
     if (pin == m_pins.end()) return false;
-    for (auto block = pin->second.rbegin(); block != pin->second.rend(); ++block) {
+    const auto& [blocks, state] = pin->second;
+    if (state != no_state) {
+        m_store.tree().checkpoints().set_pinned(state, false);
+        m_store.release_state(state);
+        --m_num_states;
+    }
+    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
         if (--m_holds[*block] == 0) m_holds.erase(*block);
         m_store.release(*block);
     }
@@ -104,8 +102,9 @@ bool PrefixPins::unpin(const PrefixKey& key, const std::vector<int64_t>& tokens)
 }
 
 void PrefixPins::restore() {
-    for (auto& [prefix, blocks] : m_pins) {
+    for (auto& [prefix, pin] : m_pins) {
         const auto& [key, tokens] = prefix;
+        const auto& [blocks, state] = pin;
         NodeId parent = m_store.tree().root(key);
         const size_t block_size = m_store.tree().block_size();
         for (size_t i = 0; i < blocks.size(); ++i) {
@@ -113,15 +112,25 @@ void PrefixPins::restore() {
             const size_t count = std::min(block_size, tokens.size() - begin);
             // Pins are sorted, so a prefix is inserted before its continuations and gets its own
             // block.
-            parent = m_store.tree().insert(parent, &tokens[begin], count, blocks[i]);
+            const NodeId node = m_store.tree().insert(parent, &tokens[begin], count, blocks[i]);
+            if (state != no_state && !m_store.states().is_kept(state) && i + 1 == blocks.size()) {
+                m_store.keep_checkpoint(parent, &tokens[begin], count, state, tokens.size());
+                m_store.tree().checkpoints().set_pinned(state, true);
+            }
+            parent = node;
         }
     }
 }
 
 size_t PrefixPins::num_held_by_pins_alone() const {
-    return size_t(std::count_if(m_holds.begin(), m_holds.end(), [&](const auto& hold) {
+    const auto num_blocks = std::count_if(m_holds.begin(), m_holds.end(), [&](const auto& hold) {
         return m_store.pool().references(hold.first) == hold.second;
-    }));
+    });
+    const auto num_states = std::count_if(m_pins.begin(), m_pins.end(), [&](const auto& pin) {
+        const StateId state = pin.second.state;
+        return state != no_state && m_store.states().references(state) == 1;
+    });
+    return size_t(num_blocks) + size_t(num_states) * m_store.blocks_per_state();
 }
 
 }  // namespace pagewheel

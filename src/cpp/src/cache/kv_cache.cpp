@@ -11,6 +11,29 @@
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
+namespace {
+
+using Parts = std::vector<ReservedMemory>;
+
+/// Copies the parts of a block, or of a state, one after another.
+void read_parts(const std::vector<CachePort>& ports, const Parts& memory, int32_t id, char* bytes) {
+    for (size_t i = 0; i < ports.size(); ++i) {
+        const size_t count = ports[i].block_bytes();
+        std::memcpy(bytes, static_cast<char*>(memory[i].data()) + size_t(id) * count, count);
+        bytes += count;
+    }
+}
+
+void write_parts(const std::vector<CachePort>& ports, const Parts& memory, int32_t id,
+                 const char* bytes) {
+    for (size_t i = 0; i < ports.size(); ++i) {
+        const size_t count = ports[i].block_bytes();
+        std::memcpy(static_cast<char*>(memory[i].data()) + size_t(id) * count, bytes, count);
+        bytes += count;
+    }
+}
+
+}  // namespace
 
 ReservedMemory::ReservedMemory(size_t bytes) : m_data(nullptr, Unmap{bytes}) {
     if (bytes == 0) return;
@@ -84,27 +107,27 @@ void KvCache::copy_block(BlockId from, BlockId to) {
     }
 }
 
-template <class Visit>
-void KvCache::visit_ports(BlockId block, Visit&& visit) const {
-    check_argument(!m_memory.empty(), "blocks of the KV cache can be saved and loaded on CPU only");
-    for (size_t i = 0; i < m_memory.size(); ++i) {
-        const size_t bytes = m_geometry.ports[i].block_bytes();
-        visit(static_cast<char*>(m_memory[i].data()) + size_t(block) * bytes, bytes);
-    }
+void KvCache::check_readable() const {
+    check_argument(!m_memory.empty() || !m_state_memory.empty(),
+                   "blocks of the KV cache can be saved and loaded on CPU only");
 }
 
 void KvCache::read_block(BlockId block, char* bytes) const {
-    visit_ports(block, [&](const char* data, size_t count) {
-        std::memcpy(bytes, data, count);
-        bytes += count;
-    });
+    check_readable();
+    read_parts(m_geometry.ports, m_memory, block, bytes);
 }
 
 void KvCache::write_block(BlockId block, const char* bytes) {
-    visit_ports(block, [&](char* data, size_t count) {
-        std::memcpy(data, bytes, count);
-        bytes += count;
-    });
+    check_readable();
+    write_parts(m_geometry.ports, m_memory, block, bytes);
+}
+
+void KvCache::read_state(StateId state, char* bytes) const {
+    read_parts(m_geometry.states, m_state_memory, state, bytes);
+}
+
+void KvCache::write_state(StateId state, const char* bytes) {
+    write_parts(m_geometry.states, m_state_memory, state, bytes);
 }
 
 void KvCache::give_back(const BlockRange& blocks) {

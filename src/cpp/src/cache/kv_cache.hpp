@@ -52,12 +52,13 @@ public:
     void read_block(BlockId block, char* bytes) const override;
     void write_block(BlockId block, const char* bytes) override;
     void give_back(const BlockRange& blocks) override;
+    size_t state_bytes() const override { return m_geometry.state_bytes; }
+    void read_state(StateId state, char* bytes) const override;
+    void write_state(StateId state, const char* bytes) override;
     void give_back_states(const BlockRange& states) override;
 
 private:
-    /// Calls visit(data, bytes) for the block's part of each port.
-    template <class Visit>
-    void visit_ports(BlockId block, Visit&& visit) const;
+    void check_readable() const;
 
     CacheGeometry m_geometry;
     std::vector<ReservedMemory> m_memory;  // by port; empty where the plugin allocates

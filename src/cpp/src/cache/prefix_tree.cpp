@@ -17,8 +17,10 @@ bool PrefixTree::EdgeOrder::less(const Edge& a, const Edge& b) {
     return std::lexicographical_compare(a.tokens, a.tokens + a.count, b.tokens, b.tokens + b.count);
 }
 
-PrefixTree::PrefixTree(BlockPool& pool, size_t block_size)
+PrefixTree::PrefixTree(BlockPool& pool, size_t block_size, StatePool& states)
     : m_pool(pool),
+      m_states(states),
+      m_checkpoints(states),
       m_block_size(block_size),
       m_nodes(pool.size()),
       m_children(EdgeOrder{&m_nodes}) {}
@@ -35,7 +37,8 @@ void PrefixTree::match(const PrefixKey& key, const int64_t* tokens, size_t count
                        PrefixMatch& match) const {
     match.blocks.clear();
     match.partial = -1;
-    match.num_partial = match.num_tokens = 0;
+    match.num_partial = match.num_tokens = match.num_in_blocks = 0;
+    match.state = no_state;
     const auto root = m_root_ids.find(key);
     if (root == m_root_ids.end()) return;
     Edge edge{root->second, tokens, m_block_size};
@@ -57,6 +60,32 @@ void PrefixTree::match(const PrefixKey& key, const int64_t* tokens, size_t count
     if (next != m_children.end()) consider(*next);
     if (next != m_children.begin()) consider(*std::prev(next));
     match.num_tokens += match.num_partial;
+    match.num_in_blocks = match.num_tokens;
+    if (m_states.size() > 0) end_at_checkpoint(root->second, tokens, match);
+}
+
+void PrefixTree::end_at_checkpoint(NodeId root, const int64_t* tokens, PrefixMatch& match) const {
+    size_t num_blocks = match.blocks.size(), count = match.num_partial;
+    Checkpoints::Found found;
+    for (;; --num_blocks, count = m_block_size) {
+        const NodeId parent = num_blocks > 0 ? match.blocks[num_blocks - 1] : root;
+        found = m_checkpoints.find(parent, tokens + num_blocks * m_block_size, count);
+        if (found.state != no_state || num_blocks == 0) break;
+    }
+    match.state = found.state;
+    match.num_tokens = num_blocks * m_block_size + found.num_tokens;
+    match.num_partial = found.num_tokens % m_block_size;
+    if (found.num_tokens == m_block_size)
+        ++num_blocks;
+    else if (num_blocks < match.blocks.size())
+        match.partial = match.blocks[num_blocks];
+    match.blocks.resize(num_blocks);
+}
+
+bool PrefixTree::has_child(NodeId parent, const int64_t* tokens, size_t count) const {
+    const Edge edge{parent, tokens, count};
+    const auto next = m_children.lower_bound(edge);
+    return next != m_children.end() && common_tokens(*next, edge) == count;
 }
 
 NodeId PrefixTree::root(const PrefixKey& key) {
@@ -161,12 +190,24 @@ void PrefixTree::remove_leaf(BlockId block) {
     if (is_idle(block)) on_held(block);
     Node& node = m_nodes[size_t(block)];
     m_children.erase(block);
+    drop_checkpoints(node.parent, node.tokens);
     node.tokens.clear();
     m_pool.drop(block);
     const auto root = m_roots.find(node.parent);
     if (root == m_roots.end() || --root->second.num_children > 0) return;
     m_root_ids.erase(root->second.key);
     m_roots.erase(root);
+}
+
+void PrefixTree::drop_checkpoints(NodeId parent, const std::vector<int64_t>& tokens) {
+    for (size_t count = tokens.size(); count > 0;) {
+        const Checkpoints::Found found = m_checkpoints.find(parent, tokens.data(), count);
+        if (found.state == no_state) return;
+        // The child that has these tokens has those of shorter checkpoints, too.
+        if (has_child(parent, tokens.data(), found.num_tokens)) return;
+        m_checkpoints.drop(found.state);
+        count = found.num_tokens - 1;
+    }
 }
 
 void PrefixTree::remove_subtree(BlockId block) {
@@ -227,6 +268,10 @@ void PrefixTree::check_integrity() const {
         check_invariant(!is_idle(block) || !is_superfluous(block), "block ", block,
                         " is superfluous, and nobody holds it");
     }
+    m_checkpoints.visit([&](NodeId parent, const std::vector<int64_t>& tokens, StateId state) {
+        check_invariant(m_states.is_kept(state) && has_child(parent, tokens.data(), tokens.size()),
+                        "the tree has no tokens for the checkpoint of state ", state);
+    });
 }
 
 }  // namespace pagewheel

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache/block_pool.hpp"
+#include "cache/checkpoints.hpp"
 
 namespace pagewheel {
 
@@ -29,15 +30,16 @@ struct PrefixKey {
     }
 };
 
-/// A node of the tree: that of a block, whose id it is, or, below zero, a root.
-using NodeId = int32_t;
-
 /// What the tree has of a sequence's beginning.
 struct PrefixMatch {
     std::vector<BlockId> blocks;  ///< full blocks, to be shared
     BlockId partial = -1;         ///< a block that goes on with num_partial fitting tokens,
     size_t num_partial = 0;       ///< to be copied; 0: none
     size_t num_tokens = 0;        ///< in all
+    StateId state = no_state;     ///< after num_tokens, of a model that has states
+    /// Tokens whose keys and values are there. Of a model with states, num_tokens ends at the last
+    /// checkpoint among them.
+    size_t num_in_blocks = 0;
 };
 
 /// A radix tree over tokens at block granularity: a node is a block of the pool with the tokens
@@ -53,7 +55,8 @@ struct PrefixMatch {
 /// per block.
 class PrefixTree {
 public:
-    PrefixTree(BlockPool& pool, size_t block_size);
+    /// `states` of a model without any has the size 0.
+    PrefixTree(BlockPool& pool, size_t block_size, StatePool& states);
     PrefixTree(const PrefixTree&) = delete;
     PrefixTree& operator=(const PrefixTree&) = delete;
 
@@ -65,6 +68,10 @@ public:
     /// that has them in the tree: another than `block` if they were there. `block` is held; it may
     /// be in the tree with fewer of these tokens.
     BlockId insert(NodeId parent, const int64_t* tokens, size_t count, BlockId block);
+    /// Whether a child of `parent` begins with the tokens.
+    bool has_child(NodeId parent, const int64_t* tokens, size_t count) const;
+    Checkpoints& checkpoints() { return m_checkpoints; }
+    const Checkpoints& checkpoints() const { return m_checkpoints; }
     bool contains(NodeId node) const { return node < 0 || !m_nodes[size_t(node)].tokens.empty(); }
     /// The node is in the tree with a block of tokens, and so may have children.
     bool is_full(NodeId node) const {
@@ -129,6 +136,11 @@ private:
     using Children = std::set<BlockId, EdgeOrder>;
 
     size_t common_tokens(BlockId block, const Edge& edge) const;
+    /// Shortens a match to the last checkpoint in it.
+    void end_at_checkpoint(NodeId root, const int64_t* tokens, PrefixMatch& match) const;
+    /// Drops the checkpoints that a child of `parent` with these tokens, which is gone, has left
+    /// without a child.
+    void drop_checkpoints(NodeId parent, const std::vector<int64_t>& tokens);
     bool is_idle(NodeId node) const;
     bool is_superfluous(BlockId block) const;
     /// Whether an idle node has no idle child: those are evicted next.
@@ -141,6 +153,8 @@ private:
     Children::const_iterator first_child(NodeId node) const;
 
     BlockPool& m_pool;
+    StatePool& m_states;
+    Checkpoints m_checkpoints;
     const size_t m_block_size;
     std::vector<Node> m_nodes;  // by block
     Children m_children;        // all nodes but roots, by parent and tokens

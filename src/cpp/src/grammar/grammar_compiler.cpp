@@ -3,7 +3,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "base/check.hpp"
 #include "base/process.hpp"
@@ -13,30 +15,32 @@ namespace pagewheel {
 
 namespace {
 
+constexpr std::chrono::milliseconds look_interval{20};
+
 /// One call of run(): of the caller and the thread.
 struct Call {
     std::function<void()> work;
     std::promise<void> end;
     std::mutex mutex;
-    pid_t thread = 0;  // its number, while it runs
+    std::optional<RunningThread> thread;  // while it runs
 };
 
 void* run_call(void* argument) {
     const std::unique_ptr<std::shared_ptr<Call>> given(
         static_cast<std::shared_ptr<Call>*>(argument));
     Call& call = **given;
-    const auto set_thread = [&](pid_t number) {
+    const auto set_thread = [&](std::optional<RunningThread> thread) {
         const std::lock_guard<std::mutex> lock(call.mutex);
-        call.thread = number;
+        call.thread = thread;
     };
     std::exception_ptr error;
-    set_thread(this_thread_number());
+    set_thread(RunningThread());
     try {
         call.work();
     } catch (...) {
         error = std::current_exception();
     }
-    set_thread(0);
+    set_thread(std::nullopt);
     call.work = nullptr;  // what it holds goes before the caller knows of the end
     error ? call.end.set_exception(error) : call.end.set_value();
     return nullptr;
@@ -61,7 +65,7 @@ bool has_ended(const std::future<void>& end, std::chrono::milliseconds time = {}
 
 }  // namespace
 
-LateThreads::Result LateThreads::run(std::function<void()> work, std::chrono::milliseconds time) {
+LateThreads::Result LateThreads::run(std::function<void()> work, Time time, Time quick_time) {
     {
         const std::lock_guard<std::mutex> lock(m_mutex);
         const auto ended = [](const std::future<void>& each) { return has_ended(each); };
@@ -72,14 +76,19 @@ LateThreads::Result LateThreads::run(std::function<void()> work, std::chrono::mi
     call->work = std::move(work);
     std::future<void> end = call->end.get_future();
     start_detached(call, m_stack_bytes);
-    if (has_ended(end, time)) {
-        end.get();
-        return Result::DONE;
+    bool gives_way = false;
+    for (Time used{0}; used < time;) {
+        if (has_ended(end, look_interval)) {
+            end.get();
+            return Result::DONE;
+        }
+        const std::lock_guard<std::mutex> lock(call->mutex);
+        if (!call->thread) continue;
+        used = call->thread->processor_time();
+        if (used >= quick_time && !std::exchange(gives_way, true)) call->thread->lower_priority();
     }
     const std::lock_guard<std::mutex> lock(m_mutex);
     m_late.push_back(std::move(end));
-    const std::lock_guard<std::mutex> call_lock(call->mutex);
-    if (call->thread != 0) lower_priority(call->thread);
     return Result::LATE;
 }
 
@@ -109,44 +118,36 @@ std::chrono::duration<float, std::milli> GrammarCompiler::preparation_time() con
 }
 
 std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const StructuredOutputConfig& config) {
-    const Clock::time_point begin = Clock::now();
-    const GrammarSource source = translate(config, begin);
+    const GrammarSource source = translate(config);
     try {
-        return compile(source, begin);
+        return compile(source);
     } catch (const GrammarError& error) {
         if (error.code() != ErrorCode::grammar_invalid) throw;
         throw GrammarError(explain_refusal(config, source, error.what()));
     }
 }
 
-GrammarSource GrammarCompiler::translate(const StructuredOutputConfig& config,
-                                         Clock::time_point begin) {
+GrammarSource GrammarCompiler::translate(const StructuredOutputConfig& config) {
     const auto source = std::make_shared<GrammarSource>();
-    run(
-        m_translations,
-        [source, config, special_tokens = m_special_tokens, limits = m_limits] {
-            *source = to_grammar_source(config, *special_tokens, limits);
-        },
-        begin);
+    run(m_translations, [source, config, special_tokens = m_special_tokens, limits = m_limits] {
+        *source = to_grammar_source(config, *special_tokens, limits);
+    });
     return std::move(*source);
 }
 
-void GrammarCompiler::run(LateThreads& threads, std::function<void()> work,
-                          Clock::time_point begin) {
-    const auto left = m_limits.compile_time - (Clock::now() - begin);
+void GrammarCompiler::run(LateThreads& threads, std::function<void()> work) {
     const auto result =
-        threads.run(std::move(work), std::chrono::duration_cast<std::chrono::milliseconds>(left));
+        threads.run(std::move(work), m_limits.compile_time, m_limits.quick_compile_time);
     if (result == LateThreads::Result::LATE)
         throw GrammarError(concat("a grammar that takes more than ", m_limits.compile_time.count(),
-                                  " ms to compile"));
+                                  " ms of a processor to compile"));
     if (result == LateThreads::Result::TOO_MANY_LATE)
         throw GrammarError(concat("no grammar is compiled while ", m_limits.late_compilations,
                                   " others take too long; try again later"),
                            ErrorCode::grammar_busy);
 }
 
-std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& source,
-                                                          Clock::time_point begin) {
+std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& source) {
     if (source.text.size() > m_limits.text_bytes)
         throw GrammarError(concat("a grammar of ", source.text.size(), " bytes; allowed are ",
                                   m_limits.text_bytes));
@@ -156,16 +157,11 @@ std::shared_ptr<CompiledGrammar> GrammarCompiler::compile(const GrammarSource& s
     if (auto kept = find(key)) return kept;
 
     // The vocabulary is prepared once, for all grammars: that is no time of this one's.
-    const Clock::time_point prepared_from = Clock::now();
     const auto shared_tokenizer = tokenizer();
-    begin += Clock::now() - prepared_from;
     const auto compiled = std::make_shared<std::shared_ptr<CompiledGrammar>>();
-    run(
-        m_threads,
-        [compiled, shared_tokenizer, source, limits = m_limits] {
-            *compiled = std::make_shared<CompiledGrammar>(shared_tokenizer, source, limits);
-        },
-        begin);
+    run(m_threads, [compiled, shared_tokenizer, source, limits = m_limits] {
+        *compiled = std::make_shared<CompiledGrammar>(shared_tokenizer, source, limits);
+    });
     keep(key, *compiled);
     return *compiled;
 }

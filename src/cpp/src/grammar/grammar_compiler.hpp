@@ -24,10 +24,12 @@ public:
         : m_stack_bytes(stack_bytes), m_most_late(most_late) {}
 
     enum class Result { DONE, LATE, TOO_MANY_LATE };
-    /// Waits for `work`, `time` at most. If it is late it runs on where nothing else wants the
-    /// processors, and what it holds must live as long: `work` may refer to nothing of the
-    /// caller's. No work begins where too much is late. An exception of `work` is thrown here.
-    Result run(std::function<void()> work, std::chrono::milliseconds time);
+    using Time = std::chrono::nanoseconds;
+    /// Waits for `work`, until it has had a processor for `time`. Behind `quick_time` it gets one
+    /// where nothing else wants it. If it is late it runs on, and what it holds must live as long:
+    /// `work` may refer to nothing of the caller's. No work begins where too much is late. An
+    /// exception of `work` is thrown here.
+    Result run(std::function<void()> work, Time time, Time quick_time);
 
 private:
     const size_t m_stack_bytes, m_most_late;
@@ -52,10 +54,10 @@ private:
     using Entry = std::pair<std::string, std::shared_ptr<CompiledGrammar>>;
     using Clock = std::chrono::steady_clock;
 
-    std::shared_ptr<CompiledGrammar> compile(const GrammarSource& source, Clock::time_point begin);
-    GrammarSource translate(const StructuredOutputConfig& config, Clock::time_point begin);
-    /// Runs `work` on a thread, up to the compile time from `begin` on. Throws GrammarError.
-    void run(LateThreads& threads, std::function<void()> work, Clock::time_point begin);
+    std::shared_ptr<CompiledGrammar> compile(const GrammarSource& source);
+    GrammarSource translate(const StructuredOutputConfig& config);
+    /// Runs `work` on a thread, up to the compile time. Throws GrammarError.
+    void run(LateThreads& threads, std::function<void()> work);
     std::shared_ptr<CompiledGrammar> find(const std::string& key);
     void keep(const std::string& key, const std::shared_ptr<CompiledGrammar>& grammar);
     std::shared_ptr<const llguidance::SharedTokenizer> tokenizer();

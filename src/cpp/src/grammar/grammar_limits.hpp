@@ -16,8 +16,10 @@ struct GrammarLimits {
     size_t ebnf_parts = 2'000'000;  ///< characters, classes and rules in EBNF: 200 bytes each
     size_t repetitions = 100'000;   ///< the bound of {m,n} in EBNF
 
+    // Processor time of a translation and of a compilation.
     /// After which the caller gets an error. The library's own limits end the compilation then.
     std::chrono::milliseconds compile_time{10'000};
+    std::chrono::milliseconds quick_compile_time{500};  ///< then it gives way to other threads
     size_t late_compilations = 4;              ///< that may run on after their caller got the error
     size_t compile_stack = size_t(256) << 20;  ///< address space; memory only as far as it is used
 
@@ -31,9 +33,11 @@ struct GrammarLimits {
     size_t step_items = 50'000;
     size_t row_items = 2'000;  ///< ways to read one position
 
-    // In an engine, of what its requests' grammars need for a step.
-    std::chrono::milliseconds step_wait{20};    ///< that one step waits for them
-    std::chrono::milliseconds task_time{5000};  ///< of a processor, for one sequence; then it ends
+    // In an engine, processor time of each request's masks and jump-forward tokens.
+    /// That it may hold steps up, at its beginning and at most. It gets more with each work.
+    std::chrono::nanoseconds hold_time{20'000'000}, hold_time_per_work{100'000};
+    /// Of all works that would hold steps up longer. A sequence ends where they take more.
+    std::chrono::nanoseconds late_time{5'000'000'000}, late_time_per_work{20'000'000};
 
     size_t cached_grammars = 32;
     size_t cached_bytes = 16'000'000;  ///< of their texts; the last used is kept in any case

@@ -312,15 +312,15 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
                    ErrorCode::model_unsupported,
                    "use_cache_eviction is true, but no layer of the model attends: there are no "
                    "keys and values to evict");
+    fuse_convolution_biases(graph.model);
+    fuse_states(graph.model);
+    fuse_selective_ssms(graph.model);
     if (options.fast_prefill) {
         graph.fast_prefill = skip_unread_rows(graph.model, {options.evicts});
         if (graph.fast_prefill.failed)
             graph.warnings.insert(graph.warnings.end(), graph.fast_prefill.why.begin(),
                                   graph.fast_prefill.why.end());
     }
-    fuse_convolution_biases(graph.model);
-    fuse_states(graph.model);
-    fuse_selective_ssms(graph.model);
     const ov::AnyMap of_threads = properties_of_threads(core, options);
     std::optional<QuantizedLinearReport> linear =
         choose_linear_near(core, graph.model, options, of_threads);

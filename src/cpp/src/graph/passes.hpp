@@ -128,8 +128,8 @@ FastPrefillReport skip_unread_rows(std::shared_ptr<ov::Model>& model,
 
 /// The SiLU after a ShortConvolution becomes its own. A GatedDeltaRule reads its queries, keys and
 /// values out of the rows that a split parts, computes its decays and betas itself, and its gated
-/// norm, gamma * (y / rms(y)) * silu(z). After skip_unread_rows(). Returns how many nodes do
-/// something more.
+/// norm, gamma * (y / rms(y)) * silu(z). Before skip_unread_rows(), to which heads that are written
+/// as rows are not known to be tokens. Returns how many nodes do something more.
 size_t fuse_states(const std::shared_ptr<ov::Model>& model);
 
 // ---- selective_ssm.cpp

@@ -124,8 +124,12 @@ StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
     const auto shared = checked(std::make_shared<kernels::GatedDeltaRuleConfig>(std::move(config)));
     return {delta_input::states, shared->state_bytes(),
             [=](const ov::Output<ov::Node>& states, const ov::Output<ov::Node>& tables) {
+                // Shapes on the way, which OpenVINO's pass computes, say nothing more.
                 const auto rows = [&](size_t input, size_t width) {
-                    return reshaped_to(as_f32(node->input_value(input)), {-1, int64_t(width)});
+                    ov::Output<ov::Node> value = node->input_value(input);
+                    const ov::Output<ov::Node> source = without_views(value);
+                    if (row_width(source.get_partial_shape()) == width) value = source;
+                    return reshaped_to(as_f32(value), {-1, int64_t(width)});
                 };
                 const ov::OutputVector inputs{rows(delta_input::queries, shared->key_width()),
                                               rows(delta_input::keys, shared->key_width()),

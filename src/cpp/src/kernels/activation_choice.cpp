@@ -25,7 +25,7 @@ constexpr Entry table[] = {
     {"amx_model", {}, {8, bf16, "as AMX, whose answers it gives", 4}},
     {"avx512",
      {CpuFeature::fast_avx512_bf16},
-     {24, bf16, "AVX512_BF16 is fast on this vendor's processors", 32}},  // Zen 5, 2026-11-24
+     {24, bf16, "AVX512_BF16 is fast on this vendor's processors", 32, true}},  // Zen 5, 2026-11-26
     {"avx512",
      {CpuFeature::avx512_bf16},
      {8, int8, "AVX512_BF16 is slow on this vendor's processors, and AMX is not used", 8}},
@@ -63,7 +63,7 @@ ActivationPrecision parse_activation_precision(const std::string& key, const std
     return ActivationPrecision::bf16;
 }
 
-Activations choose_activations(ActivationPrecision precision, size_t rows, Isa isa) {
+Activations choose_activations(ActivationPrecision precision, size_t rows, bool u4, Isa isa) {
     switch (precision) {
         case ActivationPrecision::int8:
             return Activations::int8;
@@ -74,7 +74,8 @@ Activations choose_activations(ActivationPrecision precision, size_t rows, Isa i
             break;
     }
     const AutomaticActivations& choice = automatic_activations_here(isa);
-    return rows <= choice.int16_rows ? Activations::int16 : choice.many_rows;
+    const bool always = u4 && choice.int16_of_u4 && precision == ActivationPrecision::automatic;
+    return always || rows <= choice.int16_rows ? Activations::int16 : choice.many_rows;
 }
 
 size_t most_exact_rows(ActivationPrecision precision, Isa isa) {
@@ -85,8 +86,8 @@ size_t most_exact_rows(ActivationPrecision precision, Isa isa) {
 }
 
 Activations choose_expert_activations(ActivationPrecision precision, size_t rows,
-                                      size_t expert_rows, Isa isa) {
-    const Activations of_call = choose_activations(precision, rows, isa);
+                                      size_t expert_rows, bool u4, Isa isa) {
+    const Activations of_call = choose_activations(precision, rows, u4, isa);
     const bool free =
         precision == ActivationPrecision::automatic || precision == ActivationPrecision::bf16;
     const bool few = expert_rows <= automatic_activations_here(isa).expert_int16_rows;
@@ -105,7 +106,9 @@ std::string describe_activations(ActivationPrecision precision, Isa isa) {
             break;
     }
     const AutomaticActivations& choice = automatic_activations_here(isa);
-    return concat(kernels, "int16 up to ", choice.int16_rows, " rows, then in ",
+    const bool always = choice.int16_of_u4 && precision == ActivationPrecision::automatic;
+    return concat(kernels, "int16 up to ", choice.int16_rows, " rows",
+                  always ? " and for weights of 4 bits" : "", ", then in ",
                   choice.many_rows == Activations::bf16 ? "bf16" : "int8", ": ", choice.why);
 }
 

@@ -19,6 +19,9 @@ struct AutomaticActivations {
     std::string_view why;  ///< of many_rows, a clause
     /// The same of a routed expert's rows, in calls of more than int16_rows.
     size_t expert_int16_rows;
+    /// Calls whose weights are all u4 get int16 whatever their number of rows: of these int16 takes
+    /// 12 products where others take 16.
+    bool int16_of_u4 = false;
 };
 
 /// What a processor with these features gets.
@@ -35,15 +38,15 @@ enum class ActivationPrecision { automatic, int8, int16, bf16 };
 /// so does bf16 where `automatic` does not give it.
 ActivationPrecision parse_activation_precision(const std::string& key, const std::string& name);
 
-/// For a call of so many rows.
-Activations choose_activations(ActivationPrecision precision, size_t rows, Isa isa);
+/// For a call of so many rows; `u4`: all of its weights are.
+Activations choose_activations(ActivationPrecision precision, size_t rows, bool u4, Isa isa);
 
 /// Calls of up to so many rows get the same activations.
 size_t most_exact_rows(ActivationPrecision precision, Isa isa);
 
 /// For a routed expert that so many of a call's rows chose.
 Activations choose_expert_activations(ActivationPrecision precision, size_t rows,
-                                      size_t expert_rows, Isa isa);
+                                      size_t expert_rows, bool u4, Isa isa);
 
 /// What calls get there, in words; of what is chosen by processor, why.
 std::string describe_activations(ActivationPrecision precision, Isa isa);

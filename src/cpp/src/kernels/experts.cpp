@@ -79,15 +79,6 @@ void sort_by_expert(const LinearInput& input, const Experts& experts, const Rout
                                                               routing.weights[i]};
 }
 
-RowForm form_of(const LinearKernels& kernels, const Group& group, Activations activations) {
-    if (activations == Activations::int16) return RowForm::wide;
-    const Expert& expert = *group.expert;
-    const auto is_u4 = [](const PackedLinear& one) { return one.type() == PackedType::u4; };
-    const bool paired = kernels.multiply_pairs && group.count > max_streamed_rows &&
-                        is_u4(expert.gate) && is_u4(expert.up) && is_u4(expert.down);
-    return paired ? RowForm::paired : RowForm::bytes;
-}
-
 size_t packed_lines(const LinearKernels& kernels, size_t count, size_t k) {
     return packed_numbers(count, k, kernels.bf16.tile_rows) * sizeof(uint16_t) / sizeof(CacheLine);
 }
@@ -104,13 +95,12 @@ void place_rows(const LinearKernels& kernels,
         group.in_bf16 = kind == Activations::bf16;
         check_argument(!group.in_bf16 || kernels.bf16.run,
                        "activations in bf16: this instruction set has no products of bf16");
-        const RowForm form = form_of(kernels, group, kind);
         starts.push_back(lines);
         lines += group.in_bf16 ? packed_lines(kernels, group.count, k)
-                               : group.rows.set_shape(group.count, k, form);
+                               : group.rows.set_shape(group.count, k, kind);
         starts.push_back(lines);
         lines += group.in_bf16 ? packed_lines(kernels, group.count, inner)
-                               : group.inner.set_shape(group.count, inner, form);
+                               : group.inner.set_shape(group.count, inner, kind);
     }
     CacheLine* memory = call.memory.resize(lines);
     for (size_t g = 0; g < call.groups.size(); ++g) {
@@ -199,21 +189,24 @@ public:
 
     void add(Group& group) const {
         if (group.in_bf16) return add_bf16(group);
-        alignas(64) static thread_local float sums[max_paired_rows * tile_rows];
-        for (size_t tile = m_begin; tile < m_end; ++tile)
+        alignas(64) static thread_local float sums[max_block_rows * most_columns];
+        for (size_t column = 0; column < m_columns; column += most_columns)
             for (size_t b = 0; b < group.inner.blocks(); ++b) {
                 const QuantizedBlock block = group.inner.block(b);
                 TileOutput products;
                 products.output = sums;
-                products.stride = tile_rows;
-                products.columns = std::min(tile_rows, m_n - tile * tile_rows);
-                multiply_tile(m_kernels, group.expert->down, tile, block, products);
-                add_weighted(group, group.inner.first(b), block.rows, (tile - m_begin) * tile_rows,
-                             products.columns, sums, tile_rows);
+                products.stride = most_columns;
+                products.columns = std::min(most_columns, m_columns - column);
+                multiply_tiles(m_kernels, group.expert->down, m_begin + column / tile_rows, block,
+                               products);
+                add_weighted(group, group.inner.first(b), block.rows, column, products.columns,
+                             sums, most_columns);
             }
     }
 
 private:
+    static constexpr size_t most_columns = 2 * tile_rows;  // at a time
+
     void add_bf16(const Group& group) const {
         static thread_local LineBuffer<float> buffer;
         const size_t step = block_rows(m_kernels.bf16), width = (m_end - m_begin) * tile_rows;
@@ -255,7 +248,7 @@ private:
 size_t down_step(const LinearKernels& kernels, const std::vector<Group>& groups, size_t tiles) {
     const bool in_bf16 =
         std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.in_bf16; });
-    size_t step = in_bf16 ? kernels.bf16.item_tiles : 1;
+    size_t step = in_bf16 ? kernels.bf16.item_tiles : 2;
     const auto threads = size_t(tbb::this_task_arena::max_concurrency());
     while (step > 2 && tiles < 2 * threads * step) step /= 2;
     return step;
@@ -316,9 +309,13 @@ void routed_experts_by(const LinearKernels& kernels, const LinearInput& input,
 
 void routed_experts(const LinearInput& input, const Experts& experts, const Routing& routing,
                     ActivationPrecision precision, float* output, const float* residual, Isa isa) {
+    const Expert& first = experts.experts[0];
+    const bool u4 = first.gate.is_u4() && first.up.is_u4() && first.down.is_u4();
     routed_experts_by(
         isa.kernels().linear, input, experts, routing,
-        [&](size_t rows) { return choose_expert_activations(precision, input.rows, rows, isa); },
+        [&](size_t rows) {
+            return choose_expert_activations(precision, input.rows, rows, u4, isa);
+        },
         output, residual);
 }
 

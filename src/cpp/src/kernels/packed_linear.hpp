@@ -83,6 +83,7 @@ public:
     size_t n() const { return m_n; }
     size_t k() const { return m_k; }
     PackedType type() const { return m_type; }
+    bool is_u4() const { return m_type == PackedType::u4; }
     Scale scale() const { return m_scale; }
     Offset offset() const { return m_offset; }
     float common_zero_point() const { return m_common_zero_point; }

@@ -71,11 +71,11 @@ public:
                 std::none_of(outputs, outputs + count, [&](const LinearOutput& one) {
                     return overlaps(input, k, one.output, one.weights->n());
                 })) {
-        if (!m_own) shared.resize(input.rows, k, streamed_form(input));
+        if (!m_own) shared.resize(input.rows, k, input.activations);
     }
     void quantize_own() const {
         if (!m_own) return;
-        own_rows().resize(m_input.rows, m_k, streamed_form(m_input));
+        own_rows().resize(m_input.rows, m_k, m_input.activations);
         quantize_rows(m_kernels, m_input, m_k, 0, own_rows().block(0));
     }
     size_t shared_rows() const { return m_own ? 0 : m_input.rows; }
@@ -97,24 +97,20 @@ private:
     bool m_own;
 };
 
-/// One tile times all rows: after the first block it lies in the L1 or L2 cache.
-void run_tile_of_all(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
+/// Pair `i` of a matrix's tiles times all rows: after the first block it lies in the L1 or L2
+/// cache.
+void run_pair_of_all(const LinearKernels& kernels, const LinearOutput& matrix, size_t i,
                      QuantizedRows& rows) {
-    for (size_t b = 0; b < rows.blocks(); ++b) run_tile(kernels, matrix, tile, rows, b);
+    const size_t end = std::min(2 * i + 2, matrix.weights->tiles());
+    for (size_t b = 0; b < rows.blocks(); ++b) run_tiles(kernels, matrix, 2 * i, end, rows, b);
+}
+
+size_t pairs(const PackedLinear& weights) {
+    return (weights.tiles() + 1) / 2;
 }
 
 /// Weights that stay in a core's L2 cache while the blocks of rows pass by.
 constexpr size_t item_bytes = 256 << 10;
-
-/// The form of the rows of a call that is too long for streaming.
-RowForm form_of(const LinearKernels& kernels, const LinearInput& input,
-                const LinearOutput* matrices, size_t count) {
-    const bool paired = kernels.multiply_pairs && input.activations == Activations::int8 &&
-                        std::all_of(matrices, matrices + count, [](const auto& matrix) {
-                            return matrix.weights->type() == PackedType::u4;
-                        });
-    return paired ? RowForm::paired : streamed_form(input);
-}
 
 /// Tiles [begin, end) of one matrix.
 struct TileRange {
@@ -126,7 +122,8 @@ struct TileRange {
 /// enough such items that threads end together, and small enough for the cache.
 size_t tiles_per_item(size_t tile_bytes, size_t total, size_t blocks) {
     const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-    return std::max<size_t>(1, std::min(item_bytes, total * blocks / (8 * threads)) / tile_bytes);
+    const size_t bytes = std::min(item_bytes, total * blocks / (8 * threads));
+    return std::max<size_t>(1, bytes / (2 * tile_bytes)) * 2;
 }
 
 void plan(const LinearOutput* outputs, size_t count, size_t blocks,
@@ -142,18 +139,19 @@ void plan(const LinearOutput* outputs, size_t count, size_t blocks,
     }
 }
 
-/// One range of weights times block b of the rows.
-void run_item(const LinearKernels& kernels, QuantizedRows& rows, const TileRange& range, size_t b) {
-    for (size_t tile = range.begin; tile < range.end; ++tile)
-        run_tile(kernels, *range.output, tile, rows, b);
-}
-
 }  // namespace
 
-void multiply_tile(const LinearKernels& kernels, const PackedLinear& weights, size_t tile,
-                   const QuantizedBlock& block, const TileOutput& output) {
-    const auto product = block.corrections ? kernels.multiply_pairs : kernels.multiply;
-    product(weights, weights.tile(tile), block, output);
+void multiply_tiles(const LinearKernels& kernels, const PackedLinear& weights, size_t tile,
+                    const QuantizedBlock& block, TileOutput output) {
+    // One or two rows wait for memory, which gives one stream faster than two.
+    const size_t tiles = block.rows <= 2 ? 1 : kernels.most_tiles;
+    const size_t end = output.columns, step = tiles * tile_rows;
+    for (size_t column = 0; column < end; column += step, tile += tiles) {
+        output.columns = std::min(step, end - column);
+        kernels.multiply(weights, weights.tile(tile), block, output);
+        output.output += step;
+        if (output.initial) output.initial += step;
+    }
 }
 
 void apply_gate(const LinearKernels& kernels, const GateFunction& function, size_t column,
@@ -177,17 +175,17 @@ void quantize_rows(const LinearKernels& kernels, const LinearInput& input, size_
     }
 }
 
-void run_tile(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
-              QuantizedRows& rows, size_t b) {
+void run_tiles(const LinearKernels& kernels, const LinearOutput& matrix, size_t begin, size_t end,
+               QuantizedRows& rows, size_t b) {
     const PackedLinear& weights = *matrix.weights;
-    const size_t n = weights.n(), column = tile * tile_rows;
+    const size_t n = weights.n(), column = begin * tile_rows;
     const size_t at = rows.first(b) * n + column;
     TileOutput output;
     output.output = matrix.output + at;
     output.initial = matrix.residual ? matrix.residual + at : nullptr;
     output.stride = n;
-    output.columns = std::min(tile_rows, n - column);
-    multiply_tile(kernels, weights, tile, rows.block(b), output);
+    output.columns = std::min(end * tile_rows, n) - column;
+    multiply_tiles(kernels, weights, begin, rows.block(b), output);
 }
 
 void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,
@@ -203,19 +201,18 @@ void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size
 
 void run_gated_item(const LinearKernels& kernels, const GatedMlp& mlp, QuantizedRows& rows,
                     size_t begin, size_t end, size_t b, QuantizedRows& inner) {
-    alignas(64) static thread_local float gates[max_paired_rows * k_block];
-    alignas(64) static thread_local float ups[max_paired_rows * k_block];
+    alignas(64) static thread_local float gates[max_block_rows * k_block];
+    alignas(64) static thread_local float ups[max_block_rows * k_block];
     const QuantizedBlock block = rows.block(b);
     const size_t n = mlp.gate->n();
     for (size_t first = begin; first < end; first += tiles_per_k_block) {
-        for (size_t tile = first; tile < std::min(first + tiles_per_k_block, end); ++tile) {
-            TileOutput output;
-            output.stride = k_block;
-            output.output = gates + (tile - first) * tile_rows;
-            multiply_tile(kernels, *mlp.gate, tile, block, output);
-            output.output = ups + (tile - first) * tile_rows;
-            multiply_tile(kernels, *mlp.up, tile, block, output);
-        }
+        TileOutput output;
+        output.stride = k_block;
+        output.columns = (std::min(first + tiles_per_k_block, end) - first) * tile_rows;
+        output.output = gates;
+        multiply_tiles(kernels, *mlp.gate, first, block, output);
+        output.output = ups;
+        multiply_tiles(kernels, *mlp.up, first, block, output);
         const size_t c = first / tiles_per_k_block, end_column = std::min(n, (c + 1) * k_block);
         if (!is_plain(mlp.function))
             for (size_t r = 0; r < block.rows; ++r)
@@ -234,16 +231,16 @@ void stream_linear(const LinearKernels& kernels, const LinearInput& input,
                    const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
     static thread_local QuantizedRows shared;
     const FewRows few(kernels, input, outputs, count, outputs[0].weights->k(), shared);
-    size_t tiles = 0;
-    for (size_t i = 0; i < count; ++i) tiles += outputs[i].weights->tiles();
+    size_t total = 0;
+    for (size_t i = 0; i < count; ++i) total += pairs(*outputs[i].weights);
     run_phases(EachThread{[&] { few.quantize_own(); }},
                Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
-               StreamPhase{tiles,
+               StreamPhase{total,
                            [&](size_t i) {
                                const LinearOutput* matrix = outputs;
-                               for (; i >= matrix->weights->tiles(); ++matrix)
-                                   i -= matrix->weights->tiles();
-                               run_tile_of_all(kernels, *matrix, i, few.rows());
+                               for (; i >= pairs(*matrix->weights); ++matrix)
+                                   i -= pairs(*matrix->weights);
+                               run_pair_of_all(kernels, *matrix, i, few.rows());
                            }},
                Phase{size_t(angles.size > 0),
                      [&](size_t) { rotate_rows(kernels, outputs, count, 0, input.rows, angles); }});
@@ -252,21 +249,21 @@ void stream_linear(const LinearKernels& kernels, const LinearInput& input,
 void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     static thread_local QuantizedRows shared, own_inner;
     QuantizedRows& inner = own_inner;
-    inner.resize(input.rows, mlp.down->k(), streamed_form(input));
+    inner.resize(input.rows, mlp.down->k(), input.activations);
     const LinearOutput last{mlp.down, mlp.output, mlp.residual};
     const FewRows few(kernels, input, &last, 1, mlp.gate->k(), shared);
     const size_t tiles = mlp.gate->tiles();
-    run_phases(EachThread{[&] { few.quantize_own(); }},
-               Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
-               StreamPhase{(tiles + tiles_per_k_block - 1) / tiles_per_k_block,
-                           [&](size_t i) {
-                               const size_t begin = i * tiles_per_k_block;
-                               const size_t end = std::min(begin + tiles_per_k_block, tiles);
-                               for (size_t b = 0; b < inner.blocks(); ++b)
-                                   run_gated_item(kernels, mlp, few.rows(), begin, end, b, inner);
-                           }},
-               StreamPhase{mlp.down->tiles(),
-                           [&](size_t i) { run_tile_of_all(kernels, last, i, inner); }});
+    run_phases(
+        EachThread{[&] { few.quantize_own(); }},
+        Phase{few.shared_rows(), [&](size_t row) { few.quantize_shared(row); }},
+        StreamPhase{(tiles + tiles_per_k_block - 1) / tiles_per_k_block,
+                    [&](size_t i) {
+                        const size_t begin = i * tiles_per_k_block;
+                        const size_t end = std::min(begin + tiles_per_k_block, tiles);
+                        for (size_t b = 0; b < inner.blocks(); ++b)
+                            run_gated_item(kernels, mlp, few.rows(), begin, end, b, inner);
+                    }},
+        StreamPhase{pairs(*mlp.down), [&](size_t i) { run_pair_of_all(kernels, last, i, inner); }});
 }
 
 }  // namespace
@@ -297,7 +294,7 @@ void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
     static thread_local std::vector<TileRange> own_ranges;
     QuantizedRows& rows = own_rows;
     std::vector<TileRange>& ranges = own_ranges;
-    rows.resize(input.rows, k, form_of(kernels, input, outputs, count));
+    rows.resize(input.rows, k, input.activations);
     const size_t blocks = rows.blocks();
     plan(outputs, count, blocks, ranges);
     // Range by range, so that its weights stay in the caches while the blocks of rows pass by.
@@ -305,7 +302,10 @@ void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
         Phase{blocks,
               [&](size_t b) { quantize_rows(kernels, input, k, rows.first(b), rows.block(b)); }},
         Phase{ranges.size() * blocks,
-              [&](size_t i) { run_item(kernels, rows, ranges[i / blocks], i % blocks); }},
+              [&](size_t i) {
+                  const TileRange& range = ranges[i / blocks];
+                  run_tiles(kernels, *range.output, range.begin, range.end, rows, i % blocks);
+              }},
         Phase{angles.size ? blocks : 0, [&](size_t b) {
                   rotate_rows(kernels, outputs, count, rows.first(b), rows.block(b).rows, angles);
               }});
@@ -320,12 +320,11 @@ void gated_mlp_by(const LinearKernels& kernels, const LinearInput& input, const 
     static thread_local std::vector<TileRange> own_ranges;
     QuantizedRows &rows = own_rows, &inner = own_inner;
     std::vector<TileRange>& ranges = own_ranges;
-    const LinearOutput matrices[] = {{&gate}, {&up}, {&down, mlp.output, mlp.residual}};
-    const RowForm form = form_of(kernels, input, matrices, 3);
-    rows.resize(input.rows, gate.k(), form);
-    inner.resize(input.rows, down.k(), form);
+    const LinearOutput last{&down, mlp.output, mlp.residual};
+    rows.resize(input.rows, gate.k(), input.activations);
+    inner.resize(input.rows, down.k(), input.activations);
     const size_t blocks = rows.blocks();
-    plan(&matrices[2], 1, blocks, ranges);
+    plan(&last, 1, blocks, ranges);
 
     const size_t wanted =
         tiles_per_item(gate.tile_bytes() + up.tile_bytes(), gate.bytes() + up.bytes(), blocks);
@@ -341,8 +340,10 @@ void gated_mlp_by(const LinearKernels& kernels, const LinearInput& input, const 
                          const size_t end = std::min(begin + step, gate.tiles());
                          run_gated_item(kernels, mlp, rows, begin, end, i % blocks, inner);
                      }},
-               Phase{ranges.size() * blocks,
-                     [&](size_t i) { run_item(kernels, inner, ranges[i / blocks], i % blocks); }});
+               Phase{ranges.size() * blocks, [&](size_t i) {
+                         const TileRange& range = ranges[i / blocks];
+                         run_tiles(kernels, last, range.begin, range.end, inner, i % blocks);
+                     }});
 }
 
 }  // namespace pagewheel::kernels

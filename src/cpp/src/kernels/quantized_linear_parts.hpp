@@ -12,33 +12,23 @@
 
 namespace pagewheel::kernels {
 
-/// What rows are held as (QuantizedBlock).
-enum class RowForm { bytes, paired, wide };
-
-/// The form of the rows of a call that are not paired.
-inline RowForm streamed_form(const LinearInput& input) {
-    return input.activations == Activations::int16 ? RowForm::wide : RowForm::bytes;
-}
-
 /// The rows of a call, in blocks.
 class QuantizedRows {
 public:
     /// Room for `rows` rows of k; what was there is lost.
-    void resize(size_t rows, size_t k, RowForm form) {
-        place(m_own.resize(set_shape(rows, k, form)));
+    void resize(size_t rows, size_t k, Activations activations) {
+        place(m_own.resize(set_shape(rows, k, activations)));
     }
     /// Prepares for memory of the caller's, which place() names; returns how many lines it has.
-    size_t set_shape(size_t rows, size_t k, RowForm form) {
+    size_t set_shape(size_t rows, size_t k, Activations activations) {
         m_rows = rows;
         m_k_blocks = (k + PackedLinear::k_block - 1) / PackedLinear::k_block;
-        m_form = form;
+        m_wide = activations == Activations::int16;
         // Blocks alike: a small last one would be slow.
-        const size_t most = form == RowForm::paired ? max_paired_rows : max_block_rows;
-        const size_t count = (rows + most - 1) / most;
+        const size_t count = (rows + max_block_rows - 1) / max_block_rows;
         m_block_rows = (rows + count - 1) / count;
-        // Values and, of four bytes each, scale and sum and what a form needs besides.
-        const size_t numbers = form == RowForm::paired ? 4 : form == RowForm::wide ? 3 : 2;
-        const size_t bytes = value_bytes() + numbers * sizeof(float);
+        // Values, scale, sum and, of wide rows, magic.
+        const size_t bytes = value_bytes() + (m_wide ? 3 : 2) * sizeof(float);
         return (rows * m_k_blocks * bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine);
     }
     void place(CacheLine* lines) { m_lines = lines; }
@@ -50,27 +40,20 @@ public:
         const size_t values = m_rows * m_k_blocks, at = first(i) * m_k_blocks;
         auto* bytes = reinterpret_cast<int8_t*>(m_lines);
         auto* scales = reinterpret_cast<float*>(bytes + values * value_bytes());
-        float* rest = scales + 2 * values;
         const size_t rows = std::min(m_rows - first(i), m_block_rows);
         QuantizedBlock block{rows, rows, bytes + at * value_bytes(), scales + at,
                              scales + values + at};
-        if (m_form == RowForm::paired) {
-            block.corrections = reinterpret_cast<int32_t*>(rest) + at;
-            block.moves = block.corrections + values;
-        }
-        if (m_form == RowForm::wide) block.magic = rest + at;
+        if (m_wide) block.magic = scales + 2 * values + at;
         return block;
     }
     /// Row i alone.
     QuantizedBlock row(size_t i) { return block(i / m_block_rows).part(i % m_block_rows, 1); }
 
 private:
-    size_t value_bytes() const {
-        return m_form == RowForm::wide ? wide_k_block_bytes : PackedLinear::k_block;
-    }
+    size_t value_bytes() const { return m_wide ? wide_k_block_bytes : PackedLinear::k_block; }
 
     size_t m_rows = 0, m_k_blocks = 0, m_block_rows = max_block_rows;
-    RowForm m_form = RowForm::bytes;
+    bool m_wide = false;
     CacheLine* m_lines = nullptr;
     LineBuffer<CacheLine> m_own;
 };
@@ -82,13 +65,13 @@ constexpr size_t tiles_per_k_block = PackedLinear::k_block / PackedLinear::tile_
 void quantize_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
                    size_t first_row, const QuantizedBlock& block);
 
-/// One tile times a block of rows.
-void multiply_tile(const LinearKernels& kernels, const PackedLinear& weights, size_t tile,
-                   const QuantizedBlock& block, const TileOutput& output);
+/// The tiles from `tile` on that the output's columns are of, times a block of rows.
+void multiply_tiles(const LinearKernels& kernels, const PackedLinear& weights, size_t tile,
+                    const QuantizedBlock& block, TileOutput output);
 
-/// One tile times block b of the rows.
-void run_tile(const LinearKernels& kernels, const LinearOutput& matrix, size_t tile,
-              QuantizedRows& rows, size_t b);
+/// Tiles [begin, end) times block b of the rows.
+void run_tiles(const LinearKernels& kernels, const LinearOutput& matrix, size_t begin, size_t end,
+               QuantizedRows& rows, size_t b);
 
 /// Rotates rows [first, first + rows) of the outputs that are to be.
 void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,

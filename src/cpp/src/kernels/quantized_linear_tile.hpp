@@ -34,37 +34,21 @@ constexpr size_t wide_k_block_bytes = 48;
 /// A float whose last place is 1. Integers of up to 2^22 added to its bits are added to the float.
 constexpr float float_of_integers = 0x1.8p23f;
 
-/// Rows of activations that a tile of weights is multiplied with at once: the last block has fewer.
-/// Their sums and a k-block's weights fit the registers; more gained nothing.
-constexpr size_t max_block_rows = 8;
+/// Rows of activations that lie together. Kernels multiply some of them at a time; the weights are
+/// in the L1 cache for the others.
+constexpr size_t max_block_rows = 12;
 
-/// Rows of the paired product, whose sums lie in memory.
-constexpr size_t max_paired_rows = 64;
-
-/// Activations of a block of rows, k-block after k-block: in a byte each, paired, or wide.
-///
-/// `magic` makes them wide (wide_activation_steps).
-///
-/// `corrections` makes it a block for the paired product: Winograd's way to an inner product with
-/// half the multiplications. For weights w (0..15) and values x of two places,
-///     w1 x1 + w2 x2 = (w1 + x2 + 120) (w2 - 8 + x1) - (w1 + 120) (w2 - 8)
-///                     - ((x2 + 120) x1 - 8 x2)
-/// where the first product's factors are u8 and s8 to the last value, the second is the weights'
-/// alone and the third the activations' alone. For that x must be -120..120: a k-block's values are
-/// moved there together, by up to 7, and the weights' sum times that is taken off. Places i and
-/// 16 + i of a k-block are such a pair for i < 12; the rest is multiplied as it is, which balances
-/// additions against multiplications.
+/// Activations of a block of rows, k-block after k-block: in a byte each, or wide
+/// (wide_activation_steps), which `magic` makes them.
 struct QuantizedBlock {
-    size_t rows = 0;    // 1..8, paired 1..64
+    size_t rows = 0;    // 1..max_block_rows
     size_t stride = 0;  // from k-block to k-block, in rows
-    /// [k_blocks][stride][32], -127..127; zeros past k. Paired: places 0..11 and 16..27 moved, and
-    /// of these the latter u8, 120 more. Wide: [k_blocks][stride][48], the bytes a, b and e.
+    /// [k_blocks][stride][32], -127..127; zeros past k. Wide: [k_blocks][stride][48], the bytes a,
+    /// b and e.
     int8_t* values = nullptr;
-    float* scales = nullptr;         // [k_blocks][stride]: x' = value * scale
-    float* sums = nullptr;           // [k_blocks][stride]: of x'
-    int32_t* corrections = nullptr;  // [k_blocks][stride] or null: minus the third products' sum
-    int32_t* moves = nullptr;        // [k_blocks][stride] or null: minus the move, four times as s8
-    float* magic = nullptr;          // [k_blocks][stride] or null: scale * float_of_integers
+    float* scales = nullptr;  // [k_blocks][stride]: x' = value * scale
+    float* sums = nullptr;    // [k_blocks][stride]: of x'
+    float* magic = nullptr;   // [k_blocks][stride] or null: scale * float_of_integers
 
     bool wide() const { return magic != nullptr; }
     /// The bytes of a row's k-block.
@@ -77,38 +61,29 @@ struct QuantizedBlock {
         block.values += first * value_bytes();
         block.scales += first;
         block.sums += first;
-        if (corrections) {
-            block.corrections += first;
-            block.moves += first;
-        }
         if (wide()) block.magic += first;
         return block;
     }
 };
-
-/// Places i < 12 are paired with 16 + i.
-constexpr size_t paired_places = 12;
 
 /// x' = round(x * factor) * scale for a k-block of activations.
 struct Scaling {
     float factor = 0, scale = 0;
 };
 
-/// From a k-block's highest and its lowest value, or 0: steps are counted by the largest magnitude.
-/// In one byte they are such that all values lie within 240 of them, as the paired product needs.
-/// (With a margin for what rounding adds.)
-inline Scaling byte_scaling(float highest, float lowest) {
-    highest = std::max(highest, 0.0f);
-    lowest = std::min(lowest, 0.0f);
-    const float maximum =
-        std::max(std::max(highest, -lowest), (highest - lowest) * (activation_steps / 239.9f));
+/// The scaling of one byte, from the bits of the largest magnitude. NaN, whose bits are larger than
+/// those of any number, counts as infinite, which spoils the row.
+inline Scaling byte_scaling(uint32_t magnitude_bits) {
+    float maximum;
+    std::memcpy(&maximum, &magnitude_bits, sizeof maximum);
     if (maximum < smallest_maximum) return {};
+    if (!(maximum <= std::numeric_limits<float>::max()))
+        return {0, std::numeric_limits<float>::infinity()};
     return {activation_steps / maximum, maximum / activation_steps};
 }
 
-/// From the bits of the largest magnitude: the smallest power of two that is large enough. NaN,
-/// whose bits are larger than those of any number, and magnitudes of 2^114 or more, where `magic`
-/// would overflow, count as infinite, which spoils the row.
+/// The scaling of 12 bits: the smallest power of two that is large enough. Magnitudes of 2^114 or
+/// more, where `magic` would overflow, count as infinite too.
 inline Scaling wide_scaling(uint32_t magnitude_bits) {
     float maximum;
     std::memcpy(&maximum, &magnitude_bits, sizeof maximum);
@@ -136,26 +111,31 @@ template <class Body>
     }
 }
 
-/// Where the products of a tile and a block go.
+/// Where the products of tiles and a block go.
 struct TileOutput {
     float* output = nullptr;         // [rows, stride]
     const float* initial = nullptr;  // [rows, stride] or null: what the products are added to
     size_t stride = 0;
-    size_t columns = PackedLinear::tile_rows;  // of the tile's 16, those that exist
+    size_t columns = PackedLinear::tile_rows;  // of 16 a tile, those that exist
+
+    TileOutput from(size_t row) const {
+        TileOutput rest = *this;
+        rest.output += row * stride;
+        if (initial) rest.initial += row * stride;
+        return rest;
+    }
 };
 
 /// The kernels of one ISA.
 struct LinearKernels {
     /// Quantises columns [32 * k_block_begin, k) of x [block.rows, stride], of which `x` is the
-    /// first row's column 32 * k_block_begin. Only where there is multiply_pairs is a paired block
-    /// taken.
+    /// first row's column 32 * k_block_begin.
     void (*quantize)(const float* x, size_t stride, size_t k_block_begin, size_t k,
                      const QuantizedBlock& block);
+    /// The tiles from `tile` on that the output's columns are of.
     void (*multiply)(const PackedLinear& weights, const uint8_t* tile, const QuantizedBlock& block,
                      const TileOutput& output);
-    /// Gives the bits of multiply() for a paired block and weights of u4; null where there is none.
-    void (*multiply_pairs)(const PackedLinear& weights, const uint8_t* tile,
-                           const QuantizedBlock& block, const TileOutput& output);
+    size_t most_tiles;  // of multiply()
     /// out[i] = gamma[i] * x[i] / sqrt(mean(x^2) + epsilon), i < k.
     void (*rms_norm)(const float* x, const float* gamma, float epsilon, size_t k, float* out);
     /// gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i], i < n.

@@ -126,7 +126,9 @@ size_t QuantizedLinear::output_width(size_t output) const {
 void QuantizedLinear::run(const NativeInputs& inputs, float* const* outputs) const {
     const auto& weights = m_attributes.weights;
     kernels::LinearInput input = m_attributes.norm.applied_to(inputs.rows[0], weights[0]->k());
-    input.activations = choose_activations(m_attributes.activations, input.rows, m_isa);
+    const bool u4 =
+        std::all_of(weights.begin(), weights.end(), [](const auto& one) { return one->is_u4(); });
+    input.activations = choose_activations(m_attributes.activations, input.rows, u4, m_isa);
     static thread_local std::vector<kernels::LinearOutput> calls;
     calls.assign(weights.size(), {});
     for (size_t i = 0; i < weights.size(); ++i) {
@@ -182,11 +184,12 @@ size_t GatedMlp::output_width(size_t) const {
 void GatedMlp::run(const NativeInputs& inputs, float* const* outputs) const {
     kernels::LinearInput input =
         m_attributes.norm.applied_to(inputs.rows[0], m_attributes.gate->k());
-    input.activations = choose_activations(m_attributes.activations, input.rows, m_isa);
     kernels::GatedMlp mlp;
     mlp.gate = m_attributes.gate.get();
     mlp.up = m_attributes.up.get();
     mlp.down = m_attributes.down.get();
+    const bool u4 = mlp.gate->is_u4() && mlp.up->is_u4() && mlp.down->is_u4();
+    input.activations = choose_activations(m_attributes.activations, input.rows, u4, m_isa);
     mlp.output = outputs[0];
     if (m_attributes.residual)
         mlp.residual = residual_of(inputs.rows[1], input.rows, m_attributes.down->n());

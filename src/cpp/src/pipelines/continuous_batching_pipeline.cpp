@@ -1,11 +1,13 @@
 #include "pagewheel/continuous_batching_pipeline.hpp"
 
+#include <algorithm>
 #include <future>
 #include <optional>
 
 #include "base/check.hpp"
 #include "base/process.hpp"
 #include "model/model_folder.hpp"
+#include "pagewheel/properties.hpp"
 #include "pagewheel/scheduler_config.hpp"
 #include "pipelines/pipeline_impl.hpp"
 #include "pipelines/text_rules.hpp"
@@ -22,6 +24,9 @@ void SchedulerConfig::validate() const {
                    " is ", aging_steps, "; allowed: 1 to 2^32");
     check_argument(memory_fraction > 0 && memory_fraction <= 1, ParameterName("memory_fraction"),
                    " is ", memory_fraction, "; allowed: greater than 0, at most 1");
+    check_argument(checkpoint_fraction >= 0 && checkpoint_fraction <= 1,
+                   ParameterName("checkpoint_fraction"), " is ", checkpoint_fraction,
+                   "; allowed: 0 to 1");
     if (use_cache_eviction) cache_eviction_config.validate();
     check_argument(speculation == "auto" || speculation == "off", ParameterName("speculation"),
                    " is '", speculation, "'; allowed: auto, off");
@@ -39,7 +44,7 @@ std::string SchedulerConfig::to_string() const {
                   ", dynamic_split_fuse: ", dynamic_split_fuse ? "true" : "false",
                   ", max_num_seqs: ", max_num_seqs,
                   ", enable_prefix_caching: ", enable_prefix_caching ? "true" : "false",
-                  ", speculation: ", speculation,
+                  ", checkpoint_fraction: ", checkpoint_fraction, ", speculation: ", speculation,
                   use_cache_eviction ? ", use_cache_eviction: true, cache_eviction_config: " +
                                            cache_eviction_config.to_string()
                                      : "",
@@ -83,6 +88,39 @@ SchedulerConfig with_lookup(SchedulerConfig config, const ov::AnyMap& properties
     return config;
 }
 
+/// Takes "draft_model" out of the properties.
+std::optional<DraftModel> take_draft_model(ov::AnyMap& properties) {
+    const auto found = properties.find("draft_model");
+    if (found == properties.end()) return std::nullopt;
+    const bool is_path = found->second.is<std::string>();
+    check_argument(is_path || found->second.is<DraftModel>(), ParameterName("draft_model"),
+                   " has type ", found->second.type_info().name(),
+                   "; allowed: what draft_model() gives, or a model's path");
+    check_argument(!is_on(properties, "prompt_lookup"), ParameterName("prompt_lookup"),
+                   " is true and draft_model is set; allowed: one of them");
+    DraftModel draft = is_path ? DraftModel{found->second.as<std::string>(), {}, {}}
+                               : found->second.as<DraftModel>();
+    for (const char* name : {"scheduler_config", "draft_model", "prompt_lookup"})
+        check_argument(draft.properties.count(name) == 0, ParameterName(name),
+                       " is a property of a draft model; allowed: the pipeline's");
+    properties.erase(found);
+    return draft;
+}
+
+/// Throws InvalidArgument where a token of one is another one's number.
+void check_vocabulary(const Tokenizer& tokenizer, const Tokenizer& drafts) {
+    const std::vector<std::string> ours = tokenizer.get_vocab_vector();
+    const std::vector<std::string> theirs = drafts.get_vocab_vector();
+    // Padding at the end differs between models of one family.
+    const size_t both = std::min(ours.size(), theirs.size());
+    const auto same =
+        size_t(std::mismatch(ours.begin(), ours.begin() + ptrdiff_t(both), theirs.begin()).first -
+               ours.begin());
+    check_argument(same == both, ErrorCode::model_unsupported, ParameterName("draft_model"),
+                   " has another vocabulary: its token ", same,
+                   " has another text; allowed: a model with the same tokens");
+}
+
 /// "enable_save_ov_model" leaves what a .gguf file became beside it.
 ModelFolder open_model(const std::filesystem::path& model, const ov::AnyMap& properties) {
     return ModelFolder(model, is_on(properties, "enable_save_ov_model"));
@@ -93,8 +131,9 @@ ModelFolder open_model(const std::filesystem::path& model, const ov::AnyMap& pro
 /// What the constructor waits for.
 struct ContinuousBatchingPipeline::Impl::Loaded {
     Loaded(const ModelFolder& opened, const Tokenizer* given, const std::string& device,
-           const ov::AnyMap& properties, const SchedulerConfig& scheduler)
+           ov::AnyMap properties, const SchedulerConfig& scheduler)
         : folder(opened) {
+        const std::optional<DraftModel> draft = take_draft_model(properties);
         // Reading the tokenizer overlaps with compiling the model.
         auto reading =
             given ? std::future<Tokenizer>()
@@ -103,11 +142,18 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
             load_model(folder, device, properties,
                        scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr);
         tokenizer.emplace(given ? *given : reading.get());
+        if (!draft) return;
+        const ModelFolder draft_folder(draft->path);
+        check_vocabulary(*tokenizer, Tokenizer(draft_folder.path()));
+        draft_model = load_model(draft_folder, draft->device.empty() ? device : draft->device,
+                                 draft->properties.empty() ? properties : draft->properties);
+        draft_context_length = draft_folder.read_config().max_position_embeddings;
     }
 
     Clock::time_point begin = Clock::now();
     ModelFolder folder;
-    std::unique_ptr<Model> model;
+    std::unique_ptr<Model> model, draft_model;
+    size_t draft_context_length = 0;
     std::optional<Tokenizer> tokenizer;
 };
 
@@ -122,6 +168,9 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
     EngineParts parts;
     parts.model = std::move(loaded.model);
     parts.context_length = loaded.folder.read_config().max_position_embeddings;
+    parts.draft_model = std::move(loaded.draft_model);
+    m_has_draft_model = parts.draft_model != nullptr;
+    parts.draft_context_length = loaded.draft_context_length;
     parts.decoders = decoders_of(tokenizer);
     parts.encode = [tokenizer = tokenizer](const std::string& text) {
         return tokenizer.encode(text, /*add_special_tokens=*/false);

@@ -148,6 +148,12 @@ public:
 
     void add(const StepStatistics& step) {
         m_inference += float(step.infer_time);
+        // What one step drafts is counted as a whole: its draft steps get equal parts.
+        const size_t count = step.num_draft_steps, drafts = step.num_computed_drafts;
+        m_raw.draft_durations.insert(m_raw.draft_durations.end(), count,
+                                     float(step.draft_time / double(count)));
+        for (size_t i = 0; i < count; ++i)
+            m_raw.draft_batch_sizes.push_back(drafts * (i + 1) / count - drafts * i / count);
         if (step.num_generated_tokens == 0) return;
         const auto now = Clock::now();
         if (m_has_first)
@@ -350,6 +356,7 @@ std::vector<EncodedGenerationResult> ContinuousBatchingPipeline::Impl::generate(
         results.push_back(make_result<EncodedGenerationResult>(
             results.size(), *one.state, all_outputs(*one.state, /*with_text=*/false), tokens_of));
         results.back().perf_metrics = metrics;
+        results.back().extended_perf_metrics = extended(metrics);
     }
     return results;
 }
@@ -380,8 +387,16 @@ std::vector<GenerationResult> ContinuousBatchingPipeline::Impl::generate_text(
         results.back().parsed = parsed_outputs(config_of(configs, i), streamer, tokenizer, outputs);
     }
     raw.generate_durations.push_back(microseconds_since(begin));
-    for (GenerationResult& result : results) result.perf_metrics = metrics;
+    for (GenerationResult& result : results) {
+        result.perf_metrics = metrics;
+        result.extended_perf_metrics = extended(metrics);
+    }
     return results;
+}
+
+std::shared_ptr<SDPerModelsPerfMetrics> ContinuousBatchingPipeline::Impl::extended(
+    const PerfMetrics& metrics) const {
+    return m_has_draft_model ? std::make_shared<SDPerModelsPerfMetrics>(metrics) : nullptr;
 }
 
 }  // namespace pagewheel

@@ -18,6 +18,7 @@ Results join(std::vector<Result>&& results, Outputs Results::* outputs) {
     Results joined;
     for (Result& result : results) {
         joined.perf_metrics = result.perf_metrics;
+        joined.extended_perf_metrics = result.extended_perf_metrics;
         joined.request_metrics.push_back(result.request_metrics);
         append(joined.scores, result.m_scores);
         append(joined.finish_reasons, result.m_finish_reasons);

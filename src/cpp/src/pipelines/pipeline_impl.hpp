@@ -124,6 +124,8 @@ private:
                                                     const std::vector<int64_t>& prompt,
                                                     const GenerationConfig& config);
 
+    /// Null without a draft model.
+    std::shared_ptr<SDPerModelsPerfMetrics> extended(const PerfMetrics& metrics) const;
     std::function<void()> step_hook() const;
     /// Steps, or waits for the thread that does, until all are over; streams meanwhile.
     void finish(const std::vector<GeneratedPrompt>& results, const StreamerVariant& streamer,
@@ -131,6 +133,7 @@ private:
 
     std::shared_ptr<Engine> m_engine;
     std::unique_ptr<EngineThread> m_engine_thread;
+    bool m_has_draft_model = false;
     float m_load_time = 0;
     mutable std::mutex m_hook_mutex;  // guards the hook
     std::function<void()> m_step_hook;

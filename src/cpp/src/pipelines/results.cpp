@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <ostream>
 
 #include "model/json_file.hpp"
@@ -90,8 +91,7 @@ SummaryStats PerfMetrics::get_grammar_compile_time() const {
     return {pair.mean, pair.std, *min / 1000, *max / 1000};
 }
 
-MeanStdPair PerfMetrics::get_throughput() const {
-    const MeanStdPair tpot = get_tpot();
+MeanStdPair PerfMetrics::throughput(const MeanStdPair& tpot) {
     if (tpot.mean <= 0) return {};
     return {1000.0f / tpot.mean, tpot.std * 1000.0f / (tpot.mean * tpot.mean)};
 }
@@ -103,10 +103,11 @@ PerfMetrics& PerfMetrics::operator+=(const PerfMetrics& other) {
          {&Raw::generate_durations, &Raw::tokenization_durations, &Raw::detokenization_durations,
           &Raw::chat_template_durations, &Raw::m_times_to_first_token, &Raw::token_infer_durations,
           &Raw::m_durations, &Raw::inference_durations, &Raw::sampling_durations,
-          &Raw::queue_durations, &Raw::grammar_compile_times})
+          &Raw::queue_durations, &Raw::grammar_compile_times, &Raw::draft_durations})
         append(raw_metrics.*samples, raw.*samples);
     append(raw_metrics.m_new_token_times, raw.m_new_token_times);
     append(raw_metrics.m_batch_sizes, raw.m_batch_sizes);
+    append(raw_metrics.draft_batch_sizes, raw.draft_batch_sizes);
     grammar_compiler_init_times.insert(other.grammar_compiler_init_times.begin(),
                                        other.grammar_compiler_init_times.end());
     load_time = load_time == 0 ? other.load_time : load_time;
@@ -115,6 +116,72 @@ PerfMetrics& PerfMetrics::operator+=(const PerfMetrics& other) {
     num_prefix_cache_hit_tokens += other.num_prefix_cache_hit_tokens;
     num_drafted_tokens += other.num_drafted_tokens;
     num_accepted_tokens += other.num_accepted_tokens;
+    return *this;
+}
+
+std::vector<float> SDPerfMetrics::durations(size_t begin, size_t end) const {
+    const std::vector<float>& all = raw_metrics.m_durations;
+    end = std::min(end, all.size());
+    return {all.begin() + ptrdiff_t(std::min(begin, end)), all.begin() + ptrdiff_t(end)};
+}
+
+MeanStdPair SDPerfMetrics::get_tpot() const {
+    std::vector<float> times;
+    const size_t count = std::min(raw_metrics.m_durations.size(), raw_metrics.m_batch_sizes.size());
+    for (size_t i = 2; i < count; ++i) {
+        const size_t size = raw_metrics.m_batch_sizes[i];
+        times.insert(times.end(), size, raw_metrics.m_durations[i] / float(size));
+    }
+    return statistics(times);
+}
+
+SDPerModelsPerfMetrics::SDPerModelsPerfMetrics(const PerfMetrics& call) {
+    static_cast<PerfMetrics&>(main_model_metrics) = call;
+    RawPerfMetrics& raw = main_model_metrics.raw_metrics;
+    const std::vector<double>& times = raw.m_new_token_times;
+    raw.m_durations.clear();
+    for (size_t i = 0; i < times.size(); ++i)
+        raw.m_durations.push_back(i == 0 ? raw.m_times_to_first_token.front()
+                                         : float(times[i] - times[i - 1]));
+    static_cast<SDPerfMetrics&>(*this) = main_model_metrics;
+
+    RawPerfMetrics& drafting = draft_model_metrics.raw_metrics;
+    drafting.m_durations = call.raw_metrics.draft_durations;
+    drafting.m_batch_sizes = call.raw_metrics.draft_batch_sizes;
+    float sum = 0;
+    for (const float duration : drafting.m_durations) sum += duration;
+    drafting.inference_durations = drafting.generate_durations = {sum};
+    drafting.token_infer_durations = drafting.m_durations;
+    if (sum > 0) drafting.m_times_to_first_token = {drafting.m_durations.front()};
+    for (const size_t size : drafting.m_batch_sizes)
+        draft_model_metrics.num_generated_tokens += size;
+    draft_model_metrics.num_input_tokens = call.num_input_tokens;
+    draft_model_metrics.load_time = call.load_time;
+}
+
+namespace {
+
+float ratio(double part, double whole) {
+    return whole > 0 ? float(part / whole) : std::numeric_limits<float>::quiet_NaN();
+}
+
+}  // namespace
+
+float SDPerModelsPerfMetrics::get_draft_acceptance_rate() const {
+    return ratio(double(num_accepted_tokens), double(num_drafted_tokens));
+}
+float SDPerModelsPerfMetrics::get_draft_processed_to_candidate_ratio() const {
+    return ratio(double(get_num_draft_processed_tokens()), double(num_drafted_tokens));
+}
+float SDPerModelsPerfMetrics::get_draft_to_main_inference_duration_ratio() const {
+    return ratio(draft_model_metrics.get_inference_duration().mean,
+                 main_model_metrics.get_inference_duration().mean);
+}
+
+SDPerModelsPerfMetrics& SDPerModelsPerfMetrics::operator+=(const SDPerModelsPerfMetrics& other) {
+    PerfMetrics::operator+=(other);
+    main_model_metrics += other.main_model_metrics;
+    draft_model_metrics += other.draft_model_metrics;
     return *this;
 }
 

@@ -70,8 +70,8 @@ std::shared_ptr<const SequenceGrammar> TextRules::grammar_of(const GenerationCon
     std::vector<int64_t> stops(config.stop_token_ids.begin(), config.stop_token_ids.end());
     if (config.eos_token_id >= 0 && config.stop_token_ids.count(config.eos_token_id) == 0)
         stops.push_back(config.eos_token_id);
-    auto grammar = std::make_shared<SequenceGrammar>(
-        grammar_compiler(m_tokenizer)->compile(*config.structured_output_config)->start(stops));
+    const auto compiled = grammar_compiler(m_tokenizer)->compile(*config.structured_output_config);
+    auto grammar = std::make_shared<SequenceGrammar>(compiled->start(stops), compiled.get());
     try {
         const std::vector<int64_t> nothing;
         grammar->follow({nothing, 0});  // all sequences begin with this mask

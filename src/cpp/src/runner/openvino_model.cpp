@@ -98,13 +98,18 @@ std::string OpenVinoModel::cache_description() const {
          << "\nblocks of " << geometry.block_size << " tokens in " << geometry.ports.size()
          << " caches";
     // Layers are alike for the most part: say a shape where it changes.
-    const CachePort* previous = nullptr;
-    for (const CachePort& port : geometry.ports) {
-        const bool same =
-            previous && previous->type == port.type && previous->block_shape == port.block_shape;
-        if (!same) text << ", " << port.type << " " << port.block_shape;
-        previous = &port;
-    }
+    const auto describe = [&](const std::vector<CachePort>& ports) {
+        const CachePort* previous = nullptr;
+        for (const CachePort& port : ports) {
+            const bool same = previous && previous->type == port.type &&
+                              previous->block_shape == port.block_shape;
+            if (!same) text << ", " << port.type << " " << port.block_shape;
+            previous = &port;
+        }
+    };
+    describe(geometry.ports);
+    if (!geometry.states.empty()) text << "\nstates of " << geometry.states.size() << " layers";
+    describe(geometry.states);
     return text.str();
 }
 

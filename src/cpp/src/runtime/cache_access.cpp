@@ -34,15 +34,7 @@ std::map<std::string, size_t> Engine::Prefixes::num_tokens_by_salt() const {
     return counts;
 }
 
-void Engine::Prefixes::check_states() const {
-    check_argument(
-        m_engine.m_model->blocks_per_state() == 0, ErrorCode::model_unsupported,
-        "prefixes cannot be pinned, saved or loaded: layers of the model keep states, and "
-        "prefixes are not kept yet where they do");
-}
-
 bool Engine::Prefixes::has(const PrefixKey& key, const std::vector<int64_t>& tokens) const {
-    check_states();
     PrefixMatch match;
     m_engine.m_scheduler.store().tree().match(key, tokens.data(), tokens.size(), match);
     return match.num_tokens == tokens.size();
@@ -66,7 +58,8 @@ void Engine::Prefixes::check_room(size_t num_tokens, size_t num_pinned) const {
 
 size_t Engine::Prefixes::pin(const PrefixKey& key, const std::vector<int64_t>& tokens) {
     check_room(tokens.size(), m_engine.m_scheduler.pins().num_blocks() +
-                                  blocks_for(tokens.size(), m_engine.m_model->block_size()));
+                                  blocks_for(tokens.size(), m_engine.m_model->block_size()) +
+                                  m_engine.m_model->blocks_per_state());
     return m_engine.m_scheduler.pins().pin(key, tokens);
 }
 
@@ -76,19 +69,17 @@ bool Engine::Prefixes::unpin(const PrefixKey& key, const std::vector<int64_t>& t
 
 void Engine::Prefixes::clear(const std::optional<std::set<std::string>>& salts) {
     m_engine.m_scheduler.clear_prefixes(salts);
-    if (m_engine.m_drafting) m_engine.m_drafting->forget(salts);
+    m_engine.m_drafting->forget(salts);
     m_engine.m_scheduler.give_back_unused(m_engine.m_model->cache());
 }
 
 void Engine::Prefixes::save(const std::filesystem::path& path,
                             const PrefixSelection& selection) const {
-    check_states();
     save_prefixes(path, m_engine.m_model->cache_description(), m_engine.m_scheduler.store().tree(),
                   m_engine.m_model->cache(), selection);
 }
 
 size_t Engine::Prefixes::load(const std::filesystem::path& path) {
-    check_states();
     return load_prefixes(path, m_engine.m_model->cache_description(), m_engine.m_scheduler.store(),
                          m_engine.m_model->cache());
 }
@@ -171,8 +162,14 @@ std::vector<BlockState> states_of(const BlockStore& store,
     };
     for (const SequenceState* sequence : sequences) {
         count(sequence->blocks);
-        if (sequence->state != no_state) count(store.blocks_of(sequence->state));
+        if (sequence->state != no_state) count(store.states().blocks_of(sequence->state));
     }
+    // Where only the prefix cache has a state, the pool knows nobody but the state itself.
+    store.tree().checkpoints().visit([&](NodeId, const std::vector<int64_t>&, StateId state) {
+        if (store.states().references(state) > 0) return;
+        for (const BlockId block : store.states().blocks_of(state))
+            states[size_t(block)] = BlockState::CACHED;
+    });
     for (size_t block = 0; block < states.size(); ++block) {
         if (states[block] != BlockState::FREE) continue;
         if (pool.references(BlockId(block)) > 0)

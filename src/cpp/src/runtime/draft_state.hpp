@@ -12,7 +12,8 @@ namespace pagewheel {
 
 /// A guessed token.
 struct Draft {
-    static constexpr size_t num_kinds = 16;
+    /// Kinds of repeated texts, then of a draft model, and one of all of a draft model together.
+    static constexpr size_t num_kinds = 16, first_computed = num_kinds, computed = 2 * num_kinds;
 
     int64_t token;
     uint8_t kind = 0;  ///< drafts of one kind are right about equally often
@@ -36,7 +37,7 @@ private:
     struct Count {
         float right = 0, all = 0;
     };
-    std::array<Count, Draft::num_kinds> m_counts{};
+    std::array<Count, Draft::computed + 1> m_counts{};
 };
 
 /// The drafter's own memory of a sequence.
@@ -45,11 +46,12 @@ struct DrafterState {
 };
 
 struct DraftState {
-    std::vector<Draft> proposed;  ///< behind so many tokens of the sequence:
+    std::vector<Draft> passed_over;  ///< repeated texts that a draft model is to do better than,
+    std::vector<Draft> proposed;     ///< and what is to be tried, behind so many tokens:
     size_t proposed_at = 0;
     AcceptanceRates rates;
     std::unique_ptr<DrafterState> drafter;
-    bool is_learnt = false;  ///< Drafter::learn() was called
+    bool is_finished = false;  ///< Drafter::finish() was called
 };
 
 }  // namespace pagewheel

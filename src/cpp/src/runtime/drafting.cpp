@@ -16,12 +16,15 @@ constexpr float least_survival = 0.05f;
 // The weights of drafts fall by this with each one after them, of a sequence and of all.
 constexpr float sequence_decay = 0.9f, common_decay = 0.99f;
 constexpr float first_rate = 0.5f, first_weight = 4;
+constexpr size_t most_patience = 1024;  // steps
 
 }  // namespace
 
-void Drafting::propose(Requests& requests) {
+void Drafting::propose(Requests& requests, StepStatistics& step) {
+    const auto begin = Clock::now();
     m_proposals.clear();
-    size_t num_sequences = 0;
+    m_spent = 0;
+    size_t num_sequences = 0, num_rows = 0;
     for (const auto& request : requests.all()) {
         if (request->config().is_beam_search() || request->is_over()) continue;
         try {
@@ -29,18 +32,20 @@ void Drafting::propose(Requests& requests) {
                 if (sequence->stage != Sequence::Stage::DECODING || sequence->pending_grammar)
                     continue;
                 ++num_sequences;
+                num_rows += sequence->num_uncached();
                 if (m_limits.automatic || request->config().is_assisting_generation() ||
                     !request->prediction.empty())
                     propose(*sequence);
             }
         } catch (const std::exception& error) {
-            requests.end(*request, {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
-                                    Error(concat("the drafter failed: ", error.what()),
-                                          ErrorCode::drafter_failed)});
+            end(requests, *request, error);
         }
     }
     if (m_proposals.empty()) return;
-    choose_lengths(num_sequences);
+    if (m_drafter->computes())
+        compute(requests, num_sequences, num_rows, step);
+    else
+        choose_lengths(num_sequences, num_rows);
     for (const Proposal& proposal : m_proposals) {
         SequenceState& sequence = *proposal.sequence;
         if (proposal.length == 0 || sequence.request->is_over()) continue;
@@ -49,13 +54,19 @@ void Drafting::propose(Requests& requests) {
         sequence.num_drafted = proposal.length;
         m_drafted.push_back(&sequence);
     }
+    step.draft_time = double(microseconds_since(begin));
+}
+
+void Drafting::end(Requests& requests, Request& request, const std::exception& error) {
+    requests.end(request,
+                 {GenerationStatus::CANCEL, GenerationFinishReason::NONE,
+                  Error(concat("the drafter failed: ", error.what()), ErrorCode::drafter_failed)});
 }
 
 void Drafting::propose(SequenceState& sequence) {
     if (!sequence.drafts) sequence.drafts = std::make_unique<DraftState>();
     settle(sequence);
     std::vector<Draft>& drafts = sequence.drafts->proposed;
-    drafts.clear();
     sequence.drafts->proposed_at = sequence.tokens.size();
     // The model gives one token more than it confirms.
     const GenerationConfig& config = sequence.request->config();
@@ -66,24 +77,108 @@ void Drafting::propose(SequenceState& sequence) {
     if (m_eviction) most = m_eviction->most_drafts(sequence, most);
     if (most == 0) return;
     m_drafter->propose(sequence, most, drafts);
+    check_drafts(sequence, most);
+    if (!drafts.empty() || m_drafter->computes())
+        m_proposals.push_back({&sequence, most, config.is_assisting_generation()});
+}
+
+void Drafting::check_drafts(const SequenceState& sequence, size_t most) const {
+    const std::vector<Draft>& drafts = sequence.drafts->proposed;
     for (const Draft& draft : drafts)
         check_argument(
             drafts.size() <= most && draft.token >= 0 && size_t(draft.token) < m_limits.vocabulary,
             "the drafter proposed ", drafts.size(), " tokens, one of them ", draft.token,
             "; allowed: up to ", most, " in [0, ", m_limits.vocabulary, ")");
-    if (!drafts.empty()) m_proposals.push_back({&sequence, config.is_assisting_generation()});
+}
+
+void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows,
+                       StepStatistics& step) {
+    pass_over();
+    for (;;) {
+        choose_lengths(num_sequences, num_rows);
+        // A sequence whose latest draft is not worth a row gets no further one.
+        m_active.clear();
+        for (Proposal& proposal : m_proposals)
+            if (!proposal.is_done && !proposal.sequence->request->is_over() &&
+                proposal.length < proposal.most &&
+                proposal.length == proposal.sequence->drafts->proposed.size())
+                m_active.push_back(&proposal);
+        if (m_active.empty() || (!pays() && !explores())) return;
+        const auto begin = Clock::now();
+        std::vector<SequenceState*> sequences;
+        for (const Proposal* proposal : m_active) sequences.push_back(proposal->sequence);
+        try {
+            m_drafter->extend(sequences);
+            for (Proposal* proposal : m_active) {
+                const size_t count = proposal->sequence->drafts->proposed.size();
+                proposal->is_done = count == proposal->length;
+                step.num_computed_drafts += count - proposal->length;
+                check_drafts(*proposal->sequence, proposal->length + 1);
+            }
+        } catch (const std::exception& error) {
+            for (const SequenceState* sequence : sequences)
+                end(requests, *sequence->request, error);
+        }
+        ++step.num_draft_steps;
+        m_spent += double(microseconds_since(begin));
+    }
+}
+
+void Drafting::pass_over() {
+    for (Proposal& proposal : m_proposals) {
+        DraftState& state = *proposal.sequence->drafts;
+        if (state.proposed.empty()) continue;
+        const auto rate = [&](size_t kind) { return rate_of(*proposal.sequence, kind); };
+        proposal.is_done = rate(state.proposed.front().kind) >= rate(Draft::computed);
+        if (!proposal.is_done) state.proposed.swap(state.passed_over);
+    }
+}
+
+bool Drafting::pays() {
+    size_t rows = m_rows;
+    double tokens = m_tokens;
+    for (const Proposal* proposal : m_active) {
+        if (proposal->is_fixed) return true;
+        tokens += double(proposal->survival * rate_of(*proposal->sequence, Draft::computed));
+        ++rows;
+    }
+    if (m_times.level() == 0 || rows > std::min(m_limits.most_rows, StepTimes::most_rows))
+        return false;
+    const double more = (m_spent + m_drafter->time_to_extend(m_active.size())) / m_times.level();
+    const double gain = m_spent > 0 ? 1 : least_gain;
+    if (tokens / (m_times.of(rows) + more) <= gain * m_tokens / time_of(m_rows)) return false;
+    m_idle = 0;
+    m_patience = least_patience;
+    return true;
+}
+
+bool Drafting::explores() {
+    if (m_spent > 0 || m_times.level() == 0 || ++m_idle < m_patience) return false;
+    m_idle = 0;
+    m_patience = std::min(2 * m_patience, most_patience);
+    m_active.resize(1);
+    return true;
 }
 
 void Drafting::settle(SequenceState& sequence) {
+    settle(sequence, sequence.drafts->passed_over);
+    settle(sequence, sequence.drafts->proposed);
+}
+
+void Drafting::settle(SequenceState& sequence, std::vector<Draft>& drafts) {
     DraftState& state = *sequence.drafts;
-    for (size_t i = 0; i < state.proposed.size(); ++i) {
-        if (state.proposed_at + i >= sequence.tokens.size()) return;
-        const Draft& draft = state.proposed[i];
+    const auto record = [&](size_t kind, bool is_right) {
+        state.rates.record(kind, is_right, sequence_decay);
+        m_rates.record(kind, is_right, common_decay);
+    };
+    for (size_t i = 0; i < drafts.size() && state.proposed_at + i < sequence.tokens.size(); ++i) {
+        const Draft& draft = drafts[i];
         const bool is_right = sequence.tokens[state.proposed_at + i] == draft.token;
-        state.rates.record(draft.kind, is_right, sequence_decay);
-        m_rates.record(draft.kind, is_right, common_decay);
-        if (!is_right) return;
+        record(draft.kind, is_right);
+        if (draft.kind >= Draft::first_computed) record(Draft::computed, is_right);
+        if (!is_right) break;
     }
+    drafts.clear();
 }
 
 float Drafting::rate_of(const SequenceState& sequence, size_t kind) const {
@@ -91,13 +186,19 @@ float Drafting::rate_of(const SequenceState& sequence, size_t kind) const {
                                        first_weight);
 }
 
-void Drafting::choose_lengths(size_t num_sequences) {
+double Drafting::time_of(size_t rows) const {
+    return m_times.of(rows) + (m_times.level() > 0 ? m_spent / m_times.level() : 0);
+}
+
+void Drafting::choose_lengths(size_t num_sequences, size_t num_rows) {
     // All drafts in the order of what they are worth: a draft comes after those before it, which
     // are confirmed at least as likely.
-    size_t rows = num_sequences;
-    double tokens = double(num_sequences);
+    m_rows = num_rows;
+    m_tokens = double(num_sequences);
     m_candidates.clear();
     for (Proposal& proposal : m_proposals) {
+        proposal.length = 0;
+        proposal.survival = 1;
         float survival = 1;
         const SequenceState& sequence = *proposal.sequence;
         const float threshold = sequence.request->config().assistant_confidence_threshold;
@@ -105,31 +206,35 @@ void Drafting::choose_lengths(size_t num_sequences) {
             const float rate = rate_of(sequence, draft.kind);
             if (rate < threshold) break;
             survival *= rate;
-            if (proposal.is_fixed) {
-                ++rows;
-                ++proposal.length;
-                tokens += double(survival);
-            } else if (survival < least_survival) {
+            if (proposal.is_fixed)
+                take({survival, &proposal});
+            else if (survival < least_survival)
                 break;
-            } else {
+            else
                 m_candidates.push_back({survival, &proposal});
-            }
         }
     }
     std::stable_sort(
         m_candidates.begin(), m_candidates.end(),
         [](const Candidate& a, const Candidate& b) { return a.survival > b.survival; });
-    double best_rate = least_gain * tokens / m_times.of(rows);
-    size_t best = 0;
+    double tokens = m_tokens, best_rate = least_gain * tokens / time_of(m_rows);
+    size_t rows = m_rows, best = 0;
     const size_t most_rows = std::min(m_limits.most_rows, StepTimes::most_rows);
     for (size_t i = 0; i < m_candidates.size() && rows < most_rows; ++i) {
         tokens += double(m_candidates[i].survival);
-        const double rate = tokens / m_times.of(++rows);
+        const double rate = tokens / time_of(++rows);
         if (rate <= best_rate) continue;
         best_rate = rate;
         best = i + 1;
     }
-    for (size_t i = 0; i < best; ++i) ++m_candidates[i].proposal->length;
+    for (size_t i = 0; i < best; ++i) take(m_candidates[i]);
+}
+
+void Drafting::take(const Candidate& draft) {
+    ++m_rows;
+    ++draft.proposal->length;
+    draft.proposal->survival = draft.survival;
+    m_tokens += double(draft.survival);
 }
 
 void Drafting::record(const Batch& batch, double time) {
@@ -144,13 +249,12 @@ void Drafting::clear_drafts() {
     m_drafted.clear();
 }
 
-void Drafting::learn(const Requests& requests) {
-    if (!m_limits.automatic) return;
+void Drafting::finish(const Requests& requests) {
     for (const auto& request : requests.all())
         for (const auto& sequence : request->sequences) {
             const bool is_over = request->is_over() || sequence->is_finished;
-            if (is_over && sequence->drafts && !std::exchange(sequence->drafts->is_learnt, true))
-                m_drafter->learn(*sequence);
+            if (is_over && sequence->drafts && !std::exchange(sequence->drafts->is_finished, true))
+                m_drafter->finish(*sequence);
         }
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "pagewheel/statistics.hpp"
 #include "runtime/eviction_manager.hpp"
 #include "runtime/requests.hpp"
 #include "runtime/step_times.hpp"
@@ -17,15 +18,23 @@ namespace pagewheel {
 
 /// Guesses how a sequence goes on. What a drafter says changes the speed alone: each token is
 /// chosen from the model's own logits, by the sequence's own sampler, and drafts that differ are
-/// rolled back. Called under the step's lock.
+/// rolled back. Called under the step's lock. An exception ends the requests that were asked for.
 class Drafter {
 public:
     virtual ~Drafter() = default;
-    /// Appends at most `most` tokens that may follow the sequence's to `drafts`. An exception ends
-    /// the request.
+    /// Appends at most `most` tokens that may follow the sequence's to `drafts`, if they cost next
+    /// to nothing.
     virtual void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) = 0;
+
+    /// Whether extend() appends drafts.
+    virtual bool computes() const { return false; }
+    /// Appends one draft to DraftState::proposed of each of the sequences, or none where it cannot.
+    virtual void extend(const std::vector<SequenceState*>&) {}
+    /// Microseconds that extend() takes for so many sequences; 0: not known yet.
+    virtual double time_to_extend(size_t) const { return 0; }
+
     /// The sequence is over.
-    virtual void learn(const SequenceState&) {}
+    virtual void finish(const SequenceState&) {}
     /// Forgets what was learnt from requests with these salts; without any, all.
     virtual void forget(const std::optional<std::set<std::string>>&) {}
 };
@@ -45,7 +54,8 @@ struct DraftLimits {
 ///
 /// num_assistant_tokens says how many drafts a request's sequences get. Without it their number is
 /// chosen for all sequences together, so that the step gives the most tokens per second: the tokens
-/// that are to be expected by AcceptanceRates, over the time by StepTimes.
+/// that are to be expected by AcceptanceRates, over the time by StepTimes and what a drafter takes
+/// that computes its drafts.
 class Drafting {
 public:
     /// `eviction` null: nothing is evicted.
@@ -53,20 +63,23 @@ public:
              const EvictionManager* eviction)
         : m_drafter(std::move(drafter)), m_limits(limits), m_eviction(eviction) {}
 
-    void propose(Requests& requests);
+    void propose(Requests& requests, StepStatistics& step);
     /// Takes down what a step took, in microseconds.
     void record(const Batch& batch, double time);
     void clear_drafts();
-    /// Learns of the requests that are over, before they are gone.
-    void learn(const Requests& requests);
+    /// Tells the drafter of the sequences that are over, before they are gone.
+    void finish(const Requests& requests);
     void forget(const std::optional<std::set<std::string>>& salts) { m_drafter->forget(salts); }
 
 private:
     /// Drafts that a sequence may get.
     struct Proposal {
         SequenceState* sequence;
-        bool is_fixed;      // all of them are wanted
-        size_t length = 0;  // of those that it gets
+        size_t most;
+        bool is_fixed;         // all of them are wanted
+        size_t length = 0;     // of those that it gets
+        float survival = 1;    // how likely all that it gets are confirmed
+        bool is_done = false;  // the drafter computes no more for it
     };
     /// One more draft of a proposal: how likely all up to it are confirmed.
     struct Candidate {
@@ -75,10 +88,25 @@ private:
     };
 
     void propose(SequenceState& sequence);
+    void end(Requests& requests, Request& request, const std::exception& error);
+    void check_drafts(const SequenceState& sequence, size_t most) const;
     /// Takes down which of the latest drafts were right, whether or not a step computed them.
     void settle(SequenceState& sequence);
+    void settle(SequenceState& sequence, std::vector<Draft>& drafts);
     float rate_of(const SequenceState& sequence, size_t kind) const;
-    void choose_lengths(size_t num_sequences);
+    /// What a step of so many rows takes beside the drafter's time, in units of StepTimes.
+    double time_of(size_t rows) const;
+    /// `num_rows` are those of the step without drafts.
+    void choose_lengths(size_t num_sequences, size_t num_rows);
+    void take(const Candidate& draft);
+    /// Has drafts computed, one for each sequence at a time, as long as that pays.
+    void compute(Requests& requests, size_t num_sequences, size_t num_rows, StepStatistics& step);
+    /// Leaves repeated texts to sequences whose draft model is not right more often.
+    void pass_over();
+    /// Whether one more draft for each of m_active gives more tokens per second.
+    bool pays();
+    /// Leaves one of m_active where nothing was computed for long: it may pay by now.
+    bool explores();
 
     const std::unique_ptr<Drafter> m_drafter;
     const DraftLimits m_limits;
@@ -88,6 +116,14 @@ private:
     std::vector<Sequence*> m_drafted;     // of this step
     std::vector<Proposal> m_proposals;    // the same
     std::vector<Candidate> m_candidates;  // kept for its memory
+    std::vector<Proposal*> m_active;      // whose next draft is computed
+    // Of this step: what was chosen gives so many tokens, of so many rows, beside `m_spent`
+    // microseconds of the drafter's.
+    double m_tokens = 0, m_spent = 0;
+    size_t m_rows = 0;
+    size_t m_idle = 0, m_patience = least_patience;  // steps without drafts, and so many at most
+
+    static constexpr size_t least_patience = 16;
 };
 
 }  // namespace pagewheel

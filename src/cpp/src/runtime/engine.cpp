@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "cache/cache_size.hpp"
 #include "pagewheel/errors.hpp"
+#include "runtime/model_drafter.hpp"
 #include "runtime/suffix_drafter.hpp"
 
 namespace pagewheel {
@@ -14,8 +15,6 @@ namespace {
 
 // Where a model does not state its context, the cache is sized for sequences of this many tokens.
 constexpr size_t presumed_context = 8192;
-// The masks of one grammar share its lexer, which one thread at a time may extend.
-constexpr size_t most_mask_threads = 8;
 // Steps between two looks at whether memory can be given back, while there are requests.
 constexpr size_t memory_interval = 64;
 
@@ -23,11 +22,23 @@ Request& request_of(const BatchEntry& entry) {
     return *state_of(*entry.sequence).request;
 }
 
-size_t num_blocks(const Model& model, const SchedulerConfig& config, size_t context_length) {
+/// Blocks and bytes of a draft model's cache that holds the tokens of `num_blocks`; 0: there is
+/// none.
+size_t num_draft_blocks(const Model& model, const Model* draft_model, size_t num_blocks) {
+    return draft_model ? blocks_for(num_blocks * model.block_size(), draft_model->block_size()) : 0;
+}
+size_t draft_bytes(const Model& model, const Model* draft_model, size_t num_blocks) {
+    const size_t count = num_draft_blocks(model, draft_model, num_blocks);
+    return draft_model ? count * draft_model->block_bytes() : 0;
+}
+
+/// Both caches hold as many tokens, in the memory that the config allows.
+size_t num_blocks(const Model& model, const Model* draft_model, const SchedulerConfig& config,
+                  size_t context_length) {
     const size_t context = context_length ? context_length : presumed_context;
     return choose_num_blocks(
-        model.block_bytes(), config.num_kv_blocks, config.cache_size << 30,
-        double(config.memory_fraction),
+        model.block_bytes() + draft_bytes(model, draft_model, 1), config.num_kv_blocks,
+        config.cache_size << 30, double(config.memory_fraction),
         config.max_num_seqs * (blocks_for(context, model.block_size()) + model.blocks_per_state()));
 }
 
@@ -40,18 +51,6 @@ void warn_of_short_cache(const SchedulerConfig& config, size_t max_tokens, size_
         concat("the KV cache holds ", max_tokens, " tokens, which is memory_fraction ",
                config.memory_fraction, " of the free memory; the model's context is ",
                context_length, " tokens. cache_size or num_kv_blocks sets another size"));
-}
-
-/// Says what a model whose layers keep states does not have yet.
-void warn_of_states(const Model& model, const SchedulerConfig& config, bool has_drafter) {
-    if (model.blocks_per_state() == 0) return;
-    if (config.enable_prefix_caching)
-        log(LogLevel::WARNING,
-            "layers of the model keep states, and prefixes are not shared yet where they do: each "
-            "prompt is computed from its beginning");
-    if (has_drafter)
-        log(LogLevel::WARNING,
-            "layers of the model keep states, which cannot go back yet: nothing is drafted");
 }
 
 Model& with_cache(Model& model, size_t num_blocks) {
@@ -91,8 +90,9 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_model(std::move(parts.model)),
       m_has_prefixes(config.enable_prefix_caching),
       m_now(parts.now),
-      m_scheduler(config, num_blocks(*m_model, config, parts.context_length), m_model->block_size(),
-                  m_model->blocks_per_state()),
+      m_scheduler(config,
+                  num_blocks(*m_model, parts.draft_model.get(), config, parts.context_length),
+                  m_model->block_size(), m_model->blocks_per_state()),
       m_eviction(
           make_eviction(config, with_cache(*m_model, m_scheduler.pool().size()), m_scheduler)),
       m_output(m_step),
@@ -101,21 +101,31 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
           m_eviction.get(), std::move(parts.decoders), std::move(parts.find_rules),
           std::move(parts.compile_grammar), std::move(parts.encode)),
       m_requests(*m_queue, m_scheduler, m_admission, m_output),
-      m_grammars(std::clamp<size_t>(m_model->num_threads() / 2, 1, most_mask_threads),
-                 parts.grammar_limits),
+      m_grammars(parts.grammar_limits),
       m_tokens({m_scheduler, m_eviction.get(), m_admission, m_requests, m_output, m_grammars},
                m_model->num_threads()),
-      m_recorder(m_scheduler, *m_queue, *m_model, config.statistics_interval) {
+      m_recorder(m_scheduler, *m_queue, *m_model,
+                 draft_bytes(*m_model, parts.draft_model.get(), m_scheduler.pool().size()),
+                 config.statistics_interval) {
     m_admission.set_room(m_scheduler.max_tokens());
     warn_of_short_cache(config, m_scheduler.max_tokens(), parts.context_length);
-    warn_of_states(*m_model, config, parts.drafter || config.speculation == "auto");
-    if (m_model->blocks_per_state() > 0) return;
-    if (!parts.drafter) parts.drafter = std::make_unique<SuffixDrafter>();
-    m_drafting =
-        std::make_unique<Drafting>(std::move(parts.drafter),
-                                   DraftLimits{m_model->vocabulary(), config.speculation == "auto",
-                                               m_model->most_exact_rows()},
-                                   m_eviction.get());
+    m_drafting = make_drafting(parts, config);
+}
+
+std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const SchedulerConfig& config) {
+    const bool automatic = config.speculation == "auto" || parts.draft_model;
+    if (parts.draft_model) {
+        const ModelDrafter::Limits limits{
+            num_draft_blocks(*m_model, parts.draft_model.get(), m_scheduler.pool().size()),
+            parts.draft_context_length, m_model->vocabulary()};
+        parts.drafter =
+            std::make_unique<ModelDrafter>(std::move(parts.draft_model), config, limits);
+    }
+    if (!parts.drafter) parts.drafter = std::make_unique<SuffixDrafter>(automatic);
+    return std::make_unique<Drafting>(
+        std::move(parts.drafter),
+        DraftLimits{m_model->vocabulary(), automatic, m_model->most_exact_rows()},
+        m_eviction.get());
 }
 
 Engine::~Engine() {
@@ -191,16 +201,15 @@ std::exception_ptr Engine::attempt_step() {
     accept();
     handle_aborts();
     m_requests.end_expired(m_now());
-    m_grammars.begin_step();
     m_tokens.continue_pending();
-    if (m_drafting) m_drafting->propose(m_requests);
+    m_drafting->propose(m_requests, m_step);
     const Batch& batch = schedule();
     const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
     if (batch.empty()) m_tokens.wait_for_pending();
-    if (m_drafting) m_drafting->clear_drafts();
+    m_drafting->clear_drafts();
     m_output.finish_step();
     m_tokens.forget_ended();
-    if (m_drafting) m_drafting->learn(m_requests);
+    m_drafting->finish(m_requests);
     m_requests.forget_ended();
     account();
     return failure;
@@ -231,16 +240,12 @@ const Batch& Engine::schedule() {
 }
 
 std::exception_ptr Engine::compute(const Batch& batch) {
-    const auto begin = Clock::now();
+    const auto begin = m_now();
     const std::vector<size_t> none;
     const std::vector<size_t>& windows = m_eviction ? m_eviction->windows(batch) : none;
     Logits logits;
-    const auto run = [&] {
-        m_grammars.find_masks(batch);
-        logits = m_model->run(batch, windows);
-        m_grammars.wait_for_masks(batch);
-    };
-    if (auto failure = attempt(batch, run)) return failure;
+    if (auto failure = attempt(batch, [&] { logits = m_model->run(batch, windows); }))
+        return failure;
     m_step.fill_time = m_model->times().fill;
     m_step.infer_time = m_model->times().infer;
     const auto advancing = Clock::now();
@@ -251,7 +256,8 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const auto failure = attempt(batch, [&] { m_tokens.sample(batch, logits); });
     if (m_eviction && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
-    if (m_drafting) m_drafting->record(batch, microseconds_since(begin));
+    const std::chrono::duration<double, std::micro> time = m_now() - begin;
+    m_drafting->record(batch, time.count());
     return failure;
 }
 

@@ -39,9 +39,11 @@ struct EngineParts {
     Admission::FindRules find_rules;            ///< what texts of a config are in tokens
     Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
     Admission::Encode encode;                   ///< of a config's prediction
-    std::unique_ptr<Drafter> drafter;           ///< null: SuffixDrafter
+    std::unique_ptr<Drafter> drafter;           ///< null: ModelDrafter, or SuffixDrafter
+    std::unique_ptr<Model> draft_model;         ///< null: none
+    size_t draft_context_length = 0;            ///< as context_length
     GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
-    std::function<Clock::time_point()> now = Clock::now;  ///< what deadlines go by
+    std::function<Clock::time_point()> now = Clock::now;  ///< of deadlines and steps
 };
 
 /// Makes steps, one at a time, of parts that do one thing each. Its methods may be called from any
@@ -75,6 +77,8 @@ public:
     Prefixes prefixes();
 
 private:
+    /// Null where nothing can be drafted.
+    std::unique_ptr<Drafting> make_drafting(EngineParts& parts, const SchedulerConfig& config);
     /// Holds the step's lock and marks the thread as holding it. Throws Error if it
     /// holds it already and in a child that fork() made, PipelineFailed once the engine has failed.
     class StepLock {
@@ -118,12 +122,12 @@ private:
     Output m_output;
     Admission m_admission;  // any thread's
     Requests m_requests;
-    GrammarAhead m_grammars;
+    GrammarMasks m_grammars;
     TokenStep m_tokens;
-    std::unique_ptr<Drafting> m_drafting;  // null: the model keeps states, which cannot go back
-    StepRecorder m_recorder;               // any thread's
-    RequestQueue::Contents m_taken;        // out of the queue
-    std::string m_log_line;                // to be written without the lock
+    std::unique_ptr<Drafting> m_drafting;
+    StepRecorder m_recorder;         // any thread's
+    RequestQueue::Contents m_taken;  // out of the queue
+    std::string m_log_line;          // to be written without the lock
 };
 
 /// The prefix cache, as PrefixCache has it, with the step's lock.
@@ -146,8 +150,6 @@ public:
     size_t load(const std::filesystem::path& path);
 
 private:
-    /// Throws InvalidArgument where layers of the model keep states.
-    void check_states() const;
     /// Throws InvalidArgument if one of the requests would not fit beside `num_pinned` blocks.
     void check_room(size_t num_tokens, size_t num_pinned) const;
 

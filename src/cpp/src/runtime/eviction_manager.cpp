@@ -15,7 +15,10 @@ EvictionManager::EvictionManager(const CacheEvictionConfig& config, Model& model
                                  Scheduler& scheduler)
     : m_model(model),
       m_scheduler(scheduler),
-      m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place()) {}
+      m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place(),
+                model.rotary()) {
+    if (m_evictor.wants_queries()) model.keep_queries();
+}
 
 void EvictionManager::admit(Sequence& sequence, size_t max_tokens) const {
     EvictionState& state = *sequence.eviction;
@@ -36,10 +39,11 @@ size_t EvictionManager::most_drafts(const Sequence& sequence, size_t wanted) con
     const EvictionState& state = *sequence.eviction;
     const size_t budget = config().get_max_cache_size(), held = sequence.num_slots();
     if (!state.may_evict) return wanted;
-    size_t most = std::min(wanted, budget - std::min(budget, held + 1));
+    const size_t uncached = sequence.num_uncached();
+    size_t most = std::min(wanted, budget - std::min(budget, held + uncached));
     EvictionProgress progress{held, 0, 0, true, sequence.max_chunk_slots != no_limit};
     for (; most > 0; --most) {
-        progress.new_tokens = progress.to_prompt_end = 1 + most;
+        progress.new_tokens = progress.to_prompt_end = uncached + most;
         if (m_evictor.window(state, progress) == 0) break;
     }
     return most;
@@ -51,17 +55,21 @@ const std::vector<size_t>& EvictionManager::windows(const Batch& batch) {
         EvictionState& state = *entry.sequence->eviction;
         if (state.start != entry.sequence->num_starts) state.clear();  // first, or was preempted
         state.start = entry.sequence->num_starts;
-        m_windows.push_back(m_evictor.window(state, progress(entry)));
+        const EvictionProgress now = progress(entry);
+        state.generates = now.decoding;
+        m_windows.push_back(m_evictor.window(state, now));
     }
     return m_windows;
 }
 
 void EvictionManager::observe(const Batch& batch) {
+    static const std::vector<const float*> none;
     for (size_t i = 0; i < batch.entries.size(); ++i)
         if (m_windows[i] > 0)
             m_evictor.observe(*batch.entries[i].sequence->eviction,
                               batch.entries[i].sequence->num_slots(), m_windows[i],
-                              m_model.scores(i));
+                              m_model.scores(i),
+                              m_evictor.wants_queries() ? m_model.queries(i) : none);
 }
 
 void EvictionManager::fork(const Sequence& parent, Sequence& child) const {
@@ -80,10 +88,10 @@ size_t EvictionManager::due(const Sequence& sequence) const {
     return m_evictor.due(held);
 }
 
-EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t num_blocks) const {
+EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t count) {
     try {
         return m_evictor.decide(
-            *sequence.eviction, sequence.blocks, sequence.num_slots(), num_blocks,
+            *sequence.eviction, sequence.blocks, sequence.num_slots(), count,
             [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
     } catch (const std::exception& error) {
         throw PolicyError(error.what());
@@ -93,10 +101,10 @@ EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t num_bloc
 }
 
 void EvictionManager::evict(Sequence& sequence) {
-    const size_t num_blocks = due(sequence);
-    if (num_blocks == 0) return;
+    const size_t count = due(sequence);
+    if (count == 0) return;
     EvictionState& state = *sequence.eviction;
-    const EvictionDecision decision = ask_policy(sequence, num_blocks);
+    const EvictionDecision decision = ask_policy(sequence, count);
     // Computed again after a preemption, it would not fit otherwise.
     sequence.max_chunk_slots = m_evictor.chunk_end();
     for (size_t entry : decision.written) {
@@ -105,7 +113,7 @@ void EvictionManager::evict(Sequence& sequence) {
         if (copy) m_model.cache().copy_block(copy->from, copy->to);
     }
     m_evictor.apply(decision, state, sequence.blocks);
-    m_scheduler.drop_blocks(sequence, decision.released);
+    m_scheduler.drop_blocks(sequence, decision.released, count);
 }
 
 }  // namespace pagewheel

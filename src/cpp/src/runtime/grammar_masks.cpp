@@ -4,18 +4,19 @@
 #include <system_error>
 #include <utility>
 
-#include "base/process.hpp"
+#include "base/check.hpp"
 #include "runtime/request.hpp"
 
 namespace pagewheel {
 
 namespace {
 
-// Threads that are in work which took too long; more of them are not replaced.
-constexpr size_t most_slow_threads = 8;
+constexpr size_t most_threads = 8;  // of the pool
+constexpr std::chrono::milliseconds watch_interval{2};
+constexpr std::chrono::milliseconds longest_idle_wait{20};
 
 /// Null where the sequence's next token needs none.
-std::shared_ptr<SequenceGrammar> rule_of(const SequenceState& sequence) {
+std::shared_ptr<SequenceGrammar> grammar_of(const SequenceState& sequence) {
     const Request& request = *sequence.request;
     if (!request.rules.grammar) return nullptr;
     // The first mask came with the grammar.
@@ -24,266 +25,188 @@ std::shared_ptr<SequenceGrammar> rule_of(const SequenceState& sequence) {
     return request.beams ? request.beams->grammar(sequence.index) : nullptr;
 }
 
-size_t num_generated(const Sequence& sequence) {
-    return sequence.num_committed() - sequence.prompt_length;
-}
-
 }  // namespace
 
-GrammarAhead::GrammarAhead(size_t num_threads, const GrammarLimits& limits)
-    : m_num_threads(num_threads), m_limits(limits), m_most_active(num_threads) {}
-
-GrammarAhead::~GrammarAhead() {
+GrammarMasks::~GrammarMasks() {
     {
         const std::lock_guard lock(m_mutex);
         m_ends = true;
-        for (const Worker& worker : m_workers)
-            if (worker.work) worker.work->rule->cancel();
+        for (Work* work : m_works) work->grammar.cancel();
     }
-    m_has_work.notify_all();
-    for (Worker& worker : m_workers) worker.thread.join();
+    m_has_late.notify_all();
+    m_has_works.notify_all();
+    for (std::thread& thread : m_pool) thread.join();
+    if (m_watcher.joinable()) m_watcher.join();
 }
 
 // ---- The step's side.
 
-void GrammarAhead::begin_step() {
-    m_left = m_limits.step_wait;
-    const std::lock_guard lock(m_mutex);
-    check_workers();
-}
-
-void GrammarAhead::find_masks(const Batch& batch) {
-    {
+bool GrammarMasks::find_mask(SequenceState& sequence) {
+    const auto grammar = grammar_of(sequence);
+    if (!grammar) return true;
+    if (sequence.late_mask) {
         const std::lock_guard lock(m_mutex);
-        m_most_active = m_num_threads;
+        if (!sequence.late_mask->is_done) return false;
+        sequence.late_mask = nullptr;
     }
-    for (const BatchEntry& entry : batch.entries)
-        if (entry.samples() && entry.sequence->num_drafted == 0)
-            find(state_of(*entry.sequence), Wanted::MASK);
+    const TokenHistory history{sequence.tokens, sequence.prompt_length};
+    if (grammar->has_mask(history)) return true;
+    const Outcome outcome = run_at_once(sequence, *grammar, [&] { grammar->follow(history); });
+    if (outcome != Outcome::DONE) make_late(sequence, outcome == Outcome::CANCELLED);
+    return outcome == Outcome::DONE;
 }
 
-void GrammarAhead::find_jump_forward(SequenceState& sequence) {
-    find(sequence, Wanted::JUMP_FORWARD);
+std::vector<int64_t> GrammarMasks::find_jump_forward(SequenceState& sequence) {
+    std::vector<int64_t> found;
+    SequenceGrammar& grammar = *sequence.sampler.grammar();
+    const Outcome outcome = run_at_once(sequence, grammar, [&] {
+        found = grammar.find_jump_forward({sequence.tokens, sequence.prompt_length});
+    });
+    if (outcome != Outcome::CANCELLED) return found;
+    make_late(sequence, true);
+    return {};
 }
 
-void GrammarAhead::find(SequenceState& sequence, Wanted wanted) {
-    auto rule = rule_of(sequence);
-    if (!rule) return;
-    Request& request = *sequence.request;
-    if (!request.grammar_pace) request.grammar_pace = std::make_shared<GrammarPace>();
-    // A beam that was forked has another rule.
-    auto& work = sequence.grammar_work;
-    if (!work || work->rule != rule) {
-        if (work) work->abandon();
-        work = std::make_shared<GrammarWork>(std::move(rule), request.grammar_pace);
-    }
-
-    const std::lock_guard lock(m_mutex);
-    if (is_found(*work, sequence, wanted)) return;
-    (wanted == Wanted::MASK ? work->wants_mask : work->wants_jump_forward) = true;
-    if (work->is_busy) return;
-    const auto known = ptrdiff_t(sequence.prompt_length + work->tokens.size());
-    work->tokens.insert(work->tokens.end(), sequence.tokens.begin() + known,
-                        sequence.tokens.begin() + ptrdiff_t(sequence.num_committed()));
-    enqueue(work);
-}
-
-bool GrammarAhead::is_found(const GrammarWork& work, const SequenceState& sequence, Wanted wanted) {
-    return !work.is_busy && (wanted == Wanted::MASK ? work.mask_of : work.jump_forward_of) ==
-                                num_generated(sequence);
-}
-
-void GrammarAhead::enqueue(const std::shared_ptr<GrammarWork>& work) {
-    const bool is_first = m_workers.empty();
-    for (size_t i = 0; is_first && i <= m_num_threads; ++i) start_worker();
-    work->is_busy = true;
-    (work->pace->is_slow ? m_slow_queue : m_queue).push_back(work);
-    if (num_workers(/*slow=*/true) > 0)
-        m_has_work.notify_all();  // one that is woken may be of the other kind
-    else
-        m_has_work.notify_one();
-}
-
-void GrammarAhead::start_worker() {
-    Worker& worker = m_workers.emplace_back();
-    try {
-        worker.thread = std::thread([this, &worker] { serve(worker); });
-    } catch (const std::system_error&) {  // the others do its part
-        m_workers.pop_back();
-        if (m_workers.empty()) throw;
-    }
-}
-
-bool GrammarAhead::has_mask(const SequenceState& sequence) {
-    const auto rule = rule_of(sequence);
-    if (!rule) return true;
-    const auto& work = sequence.grammar_work;
-    const std::lock_guard lock(m_mutex);
-    return work && work->rule == rule && is_found(*work, sequence, Wanted::MASK);
-}
-
-bool GrammarAhead::wait_for_mask(SequenceState& sequence) {
-    if (has_mask(sequence)) return true;
-    find(sequence, Wanted::MASK);
-    return wait_for(sequence, Wanted::MASK);
-}
-
-bool GrammarAhead::wait_for_jump_forward(const SequenceState& sequence) {
-    return sequence.grammar_work && wait_for(sequence, Wanted::JUMP_FORWARD);
-}
-
-bool GrammarAhead::wait_for(const SequenceState& sequence, Wanted wanted) {
+void GrammarMasks::wait_for_any(const std::vector<SequenceState*>& sequences) {
     Lock lock(m_mutex);
-    const auto& work = sequence.grammar_work;
-    if (work->is_busy && !work->pace->is_slow) {
-        m_waits_for.assign(1, work);
-        wait(lock, 1);
-    }
-    return is_found(*work, sequence, wanted);
-}
-
-void GrammarAhead::wait_for_masks(const Batch& batch) {
-    Lock lock(m_mutex);
-    m_waits_for.clear();
-    for (const BatchEntry& entry : batch.entries) {
-        const auto& work = state_of(*entry.sequence).grammar_work;
-        if (entry.samples() && work && work->is_busy && !work->pace->is_slow)
-            m_waits_for.push_back(work);
-    }
-    if (!m_waits_for.empty()) wait(lock, m_waits_for.size());
-}
-
-void GrammarAhead::wait_for_any(const std::vector<SequenceState*>& sequences) {
-    Lock lock(m_mutex);
-    m_waits_for.clear();
-    for (const SequenceState* sequence : sequences) {
-        const auto& work = sequence->grammar_work;
-        if (!work->is_busy) return;
-        m_waits_for.push_back(work);
-    }
-    wait(lock, 1);
-}
-
-void GrammarAhead::wait(Lock& lock, size_t num_awaited) {
-    m_num_awaited = num_awaited;
-    for (const auto& work : m_waits_for) work->is_awaited = true;
-    m_most_active = m_num_threads + 1;
-    if (!m_queue.empty()) m_has_work.notify_all();
-    const auto begin = Clock::now();
-    const bool is_done = m_is_done.wait_for(lock, m_left, [&] { return m_num_awaited == 0; });
-    m_left -= std::min<std::chrono::nanoseconds>(m_left, Clock::now() - begin);
-    for (const auto& work : m_waits_for) work->is_awaited = false;
-    m_waits_for.clear();
-    m_num_awaited = 0;
-    if (!is_done) check_workers();
-}
-
-void GrammarAhead::check_workers() {
-    const auto now = Clock::now();
-    bool any_ended = false;
-    for (Worker& worker : m_workers) {
-        any_ended = any_ended || worker.has_ended;
-        if (!worker.work) continue;
-        if (!worker.is_slow && now - worker.began >= m_limits.step_wait) make_slow(worker);
-        const auto used = processor_time(worker.thread.native_handle()) - worker.used_before;
-        if (used > m_limits.task_time) worker.work->rule->cancel();
-    }
-    if (any_ended)
-        m_workers.remove_if([](Worker& worker) {
-            if (worker.has_ended) worker.thread.join();
-            return worker.has_ended;
+    m_is_done.wait_for(lock, longest_idle_wait, [&] {
+        return std::any_of(sequences.begin(), sequences.end(), [](const SequenceState* sequence) {
+            return sequence->late_mask->is_done;
         });
-    if (m_workers.empty()) return;
-    while (num_workers(/*slow=*/false) <= m_num_threads &&
-           num_workers(/*slow=*/true) <= most_slow_threads) {
-        const size_t num_before = m_workers.size();
-        start_worker();
-        if (m_workers.size() == num_before) return;
+    });
+}
+
+template <class Function>
+GrammarMasks::Outcome GrammarMasks::run_at_once(SequenceState& sequence, SequenceGrammar& grammar,
+                                                Function&& function) {
+    Lock lock(m_mutex);
+    auto& account = sequence.request->grammar_account;
+    if (!account) account = std::make_shared<GrammarAccount>(GrammarAccount{m_limits.hold_time});
+    // Who works at a late mask has the lexer's lock.
+    const bool is_locked = std::any_of(m_late.begin(), m_late.end(), [&](const auto& late) {
+        return late->grammar->lexer() == grammar.lexer();
+    });
+    const Time credit = account->credit;
+    if (is_locked || credit <= Time(0) || credit < m_limits.hold_time / 4)
+        return Outcome::NO_CREDIT;
+    Work work{grammar, credit};
+    run(lock, work, *account, function);
+    return work.is_cancelled ? Outcome::CANCELLED : Outcome::DONE;
+}
+
+template <class Function>
+void GrammarMasks::run(Lock& lock, Work& work, GrammarAccount& account, Function&& function) {
+    if (!m_watcher.joinable()) m_watcher = std::thread([this] { watch(); });
+    m_works.push_back(&work);
+    if (!std::exchange(m_saw_works, true)) m_has_works.notify_one();
+    lock.unlock();
+    try {
+        function();
+    } catch (...) {  // thrown again where the mask is applied
     }
+    const Time used = work.used();
+    lock.lock();
+    m_works.erase(std::find(m_works.begin(), m_works.end(), &work));
+    ++account.num_works;
+    account.credit = std::clamp<Time>(account.credit + m_limits.hold_time_per_work - used,
+                                      -m_limits.hold_time, m_limits.hold_time);
+    if (work.is_abandoned) account.late += used;
 }
 
-void GrammarAhead::make_slow(Worker& worker) {
-    worker.is_slow = true;
-    --m_num_active;
-    lower_priority(worker.number);
-    const GrammarPace* const pace = worker.work->pace.get();
-    worker.work->pace->is_slow = true;
-    const auto first = std::stable_partition(
-        m_queue.begin(), m_queue.end(), [&](const auto& work) { return work->pace.get() != pace; });
-    m_slow_queue.insert(m_slow_queue.end(), first, m_queue.end());
-    m_queue.erase(first, m_queue.end());
-    m_has_work.notify_all();
-}
+void GrammarMasks::make_late(SequenceState& sequence, bool is_cancelled) {
+    const Request& request = *sequence.request;
+    const auto generated = sequence.tokens.begin() + ptrdiff_t(sequence.prompt_length);
+    sequence.late_mask = std::make_shared<LateMask>();
+    LateMask& mask = *sequence.late_mask;
+    mask.grammar = grammar_of(sequence);
+    mask.account = request.grammar_account;
+    if (is_cancelled) mask.beginning = request.rules.grammar;
+    mask.tokens.assign(generated, sequence.tokens.end());
 
-size_t GrammarAhead::num_workers(bool slow) const {
-    return size_t(std::count_if(m_workers.begin(), m_workers.end(), [&](const Worker& worker) {
-        return !worker.has_ended && worker.is_slow == slow;
-    }));
+    const std::lock_guard lock(m_mutex);
+    m_late.push_back(sequence.late_mask);
+    const auto num_waiting = size_t(std::count_if(
+        m_late.begin(), m_late.end(), [](const auto& late) { return !late->is_running; }));
+    m_has_late.notify_one();
+    if (num_waiting <= m_num_idle || m_pool.size() == most_threads) return;
+    try {
+        m_pool.emplace_back([this] { serve(); });
+    } catch (const std::system_error&) {  // the others do its part
+        if (m_pool.empty()) throw;
+    }
 }
 
 // ---- The threads' side.
 
-void GrammarAhead::serve(Worker& worker) {
+void GrammarMasks::serve() {
+    RunningThread().lower_priority();
     Lock lock(m_mutex);
-    worker.number = this_thread_number();
     while (!m_ends) {
-        if (const auto work = take(worker)) {
-            do_work(lock, worker, work);
+        if (const auto mask = take()) {
+            find(lock, *mask);
             continue;
         }
-        // One stays for slow requests.
-        if (worker.is_slow && num_workers(/*slow=*/true) > 1) break;
-        m_has_work.wait(lock);
+        ++m_num_idle;
+        m_has_late.wait(lock);
+        --m_num_idle;
     }
-    worker.has_ended = true;
 }
 
-std::shared_ptr<GrammarWork> GrammarAhead::take(const Worker& worker) {
-    if (worker.is_slow) return num_workers(/*slow=*/true) > 1 ? nullptr : take_slow();
-    if (m_num_active >= m_most_active || m_queue.empty()) return nullptr;
-    auto work = std::move(m_queue.front());
-    m_queue.pop_front();
-    return work;
+std::shared_ptr<LateMask> GrammarMasks::take() {
+    m_late.erase(
+        std::remove_if(m_late.begin(), m_late.end(),
+                       [](const auto& mask) { return mask->is_abandoned && !mask->is_running; }),
+        m_late.end());
+    std::shared_ptr<LateMask> best;
+    for (const auto& mask : m_late) {
+        const bool is_locked = std::any_of(m_late.begin(), m_late.end(), [&](const auto& other) {
+            return other->is_running && other->grammar->lexer() == mask->grammar->lexer();
+        });
+        if (!is_locked && (!best || mask->account->late < best->account->late)) best = mask;
+    }
+    if (best) best->is_running = true;
+    return best;
 }
 
-std::shared_ptr<GrammarWork> GrammarAhead::take_slow() {
-    if (m_slow_queue.empty()) return nullptr;
-    auto next = std::find_if(m_slow_queue.begin(), m_slow_queue.end(),
-                             [&](const auto& work) { return work->pace.get() != m_latest_slow; });
-    if (next == m_slow_queue.end()) next = m_slow_queue.begin();
-    auto work = std::move(*next);
-    m_slow_queue.erase(next);
-    m_latest_slow = work->pace.get();
-    return work;
+void GrammarMasks::find(Lock& lock, LateMask& mask) {
+    GrammarAccount& account = *mask.account;
+    lock.unlock();
+    try {
+        if (mask.beginning) mask.grammar->restart(*mask.beginning);
+    } catch (const std::exception&) {  // it remains cancelled
+    }
+    lock.lock();
+    if (m_ends) return;
+    const Time most = m_limits.late_time + account.num_works * m_limits.late_time_per_work;
+    Work work{*mask.grammar, most - account.late, &mask.is_abandoned};
+    run(lock, work, account, [&] { mask.grammar->follow({mask.tokens, 0}); });
+    if (work.is_cancelled)
+        mask.grammar->end(
+            concat("the grammar cannot go on: its masks took more than ",
+                   std::chrono::duration_cast<std::chrono::milliseconds>(most).count(),
+                   " ms of a processor"));
+    mask.is_done = true;
+    m_late.erase(std::find_if(m_late.begin(), m_late.end(),
+                              [&](const auto& each) { return each.get() == &mask; }));
+    lock.unlock();  // whoever is woken has what this thread waits for
+    m_is_done.notify_one();
+    lock.lock();
 }
 
-void GrammarAhead::do_work(Lock& lock, Worker& worker, const std::shared_ptr<GrammarWork>& work) {
-    worker.work = work;
-    worker.began = Clock::now();
-    worker.used_before = processor_time(pthread_self());
-    if (!worker.is_slow) ++m_num_active;
-    while ((work->wants_jump_forward || work->wants_mask) && !work->is_abandoned) {
-        // The one is accepted, and so the other found sooner.
-        const bool is_jump_forward = work->wants_jump_forward;
-        (is_jump_forward ? work->wants_jump_forward : work->wants_mask) = false;
-        lock.unlock();
-        try {
-            const TokenHistory history{work->tokens, 0};
-            if (is_jump_forward)
-                work->rule->find_jump_forward(history);
-            else
-                work->rule->follow(history);
-        } catch (...) {  // thrown again where the mask is asked for
+void GrammarMasks::watch() {
+    Lock lock(m_mutex);
+    while (!m_ends) {
+        if (m_works.empty() && !std::exchange(m_saw_works, false))
+            m_has_works.wait(lock);
+        else
+            m_has_works.wait_for(lock, watch_interval);
+        for (Work* work : m_works) {
+            const bool ends =
+                work->used() > work->most || (work->is_abandoned && *work->is_abandoned);
+            if (!ends || std::exchange(work->is_cancelled, true)) continue;
+            work->grammar.cancel();
         }
-        lock.lock();
-        (is_jump_forward ? work->jump_forward_of : work->mask_of) = work->tokens.size();
     }
-    if (!worker.is_slow) --m_num_active;
-    if (processor_time(pthread_self()) - worker.used_before < m_limits.step_wait)
-        work->pace->is_slow = false;
-    worker.work = nullptr;
-    work->is_busy = false;
-    if (work->is_awaited && m_num_awaited > 0 && --m_num_awaited == 0) m_is_done.notify_one();
 }
 
 }  // namespace pagewheel

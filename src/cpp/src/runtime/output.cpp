@@ -80,11 +80,13 @@ void Output::count_drafts(SequenceState& sequence, size_t num_drafted, size_t nu
     state.metrics.num_accepted_tokens += num_accepted;
 }
 
-void Output::finish(SequenceState& sequence, Reason reason) {
+void Output::finish(SequenceState& sequence, const GrammarEnd& end) {
     m_notifications.add(*sequence.request);
     GenerationHandle::State& state = *sequence.request->state;
     const std::lock_guard lock(state.mutex);
-    state.outputs[sequence.index].all.finish_reason = reason;
+    GenerationOutput& output = state.outputs[sequence.index].all;
+    output.finish_reason = end.is_whole ? Reason::STOP : Reason::ERROR;
+    if (!end.is_whole) output.stop_reason = end.what();
 }
 
 void Output::time_token(SequenceState& sequence) {

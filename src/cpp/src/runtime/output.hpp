@@ -59,7 +59,7 @@ public:
     /// A step has computed so many drafts, of which the first `num_accepted` were right.
     void count_drafts(SequenceState& sequence, size_t num_drafted, size_t num_accepted);
     /// The sequence ends without another token.
-    void finish(SequenceState& sequence, GenerationFinishReason reason);
+    void finish(SequenceState& sequence, const GrammarEnd& end);
     /// Publishes log-probabilities of the prompt's next tokens.
     void append_prompt_log_probs(SequenceState& sequence, PromptLogProbs&& log_probs);
     /// Counts the next tokens of a request's beams.

@@ -112,7 +112,7 @@ struct SequenceState : Sequence {
     SequenceState(Request* request, size_t index, Sampler&& sampler)
         : request(request), index(index), sampler(std::move(sampler)) {}
     ~SequenceState() {
-        if (grammar_work) grammar_work->abandon();
+        if (late_mask) late_mask->is_abandoned = true;
     }
 
     /// A token that was chosen beside others': what continues the sequence, or why nothing does.
@@ -130,9 +130,9 @@ struct SequenceState : Sequence {
     Clock::time_point latest_token = {};     ///< of the steps before; its default: there was none
     size_t num_new_tokens = 0;               ///< of this step, whose durations are not known yet
     bool is_finished = false;
-    std::vector<float> saved_logits;            ///< of a pending grammar
-    std::shared_ptr<GrammarWork> grammar_work;  ///< GrammarAhead's
-    std::unique_ptr<DraftState> drafts;         ///< Drafting's
+    std::vector<float> saved_logits;      ///< of a pending grammar
+    std::shared_ptr<LateMask> late_mask;  ///< GrammarMasks'
+    std::unique_ptr<DraftState> drafts;   ///< Drafting's
 };
 
 /// The scheduler's sequences are all of this kind.
@@ -163,9 +163,9 @@ struct Request {
     std::optional<Clock::time_point> deadline;
     std::shared_ptr<GenerationHandle::State> state;
     std::vector<std::unique_ptr<SequenceState>> sequences;
-    std::unique_ptr<BeamSearch> beams;               // from the first logits on, if it searches
-    std::shared_ptr<GrammarPace> grammar_pace = {};  // GrammarAhead's
-    size_t place = 0;                                // in Requests
+    std::unique_ptr<BeamSearch> beams;  // from the first logits on, if it searches
+    std::shared_ptr<GrammarAccount> grammar_account = {};  // GrammarMasks'
+    size_t place = 0;                                      // in Requests
     Phase phase = Phase::QUEUED;
 
     /// The config without what PreparedConfig leaves to the request.

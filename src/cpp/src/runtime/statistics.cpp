@@ -31,7 +31,7 @@ PipelineMetrics metrics_of(const PipelineStatistics& statistics) {
     metrics.max_cache_usage = percent(double(statistics.max_used_blocks));
     metrics.avg_cache_usage = percent(statistics.mean_used_blocks);
     metrics.kv_cache_size_in_bytes = statistics.num_blocks * statistics.block_bytes;
-    metrics.cache_size_in_bytes = metrics.kv_cache_size_in_bytes;
+    metrics.cache_size_in_bytes = metrics.kv_cache_size_in_bytes + statistics.draft_cache_bytes;
     metrics.preemptions = statistics.num_preemptions;
     metrics.prompt_tokens = statistics.num_prompt_tokens;
     metrics.prefix_cache_hit_tokens = statistics.num_prefix_cache_hit_tokens;
@@ -46,11 +46,12 @@ constexpr size_t usage_window = 1000;
 }  // namespace
 
 StepRecorder::StepRecorder(const Scheduler& scheduler, const RequestQueue& queue,
-                           const Model& model, size_t interval)
+                           const Model& model, size_t draft_cache_bytes, size_t interval)
     : m_scheduler(scheduler), m_queue(queue), m_interval(interval) {
     m_statistics.num_blocks = m_statistics.num_free_blocks = scheduler.pool().size();
     m_statistics.block_size = model.block_size();
     m_statistics.block_bytes = model.block_bytes();
+    m_statistics.draft_cache_bytes = draft_cache_bytes;
 }
 
 void StepRecorder::count_blocks() {
@@ -60,6 +61,7 @@ void StepRecorder::count_blocks() {
     m_statistics.num_cached_blocks = usage.num_cached;
     m_statistics.num_free_blocks = usage.num_free;
     m_statistics.num_prefix_blocks = usage.num_in_tree;
+    m_statistics.num_checkpoints = usage.num_checkpoints;
 }
 
 std::string StepRecorder::record(const StepStatistics& step) {

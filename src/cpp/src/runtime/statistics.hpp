@@ -18,7 +18,7 @@ class StepRecorder {
 public:
     /// `interval`: steps between two lines of the log; 0: none.
     StepRecorder(const Scheduler& scheduler, const RequestQueue& queue, const Model& model,
-                 size_t interval);
+                 size_t draft_cache_bytes, size_t interval);
 
     /// To be called whenever blocks were taken or given back.
     void count_blocks();

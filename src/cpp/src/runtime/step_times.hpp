@@ -16,6 +16,8 @@ public:
     /// In units of the level. Of rows that were never measured: between their neighbours, or above
     /// the last one by a little for each row, so that it is tried.
     double of(size_t rows) const;
+    /// Microseconds; 0: nothing was measured.
+    double level() const { return m_level; }
 
 private:
     double m_level = 0;

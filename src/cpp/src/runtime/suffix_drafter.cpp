@@ -128,9 +128,9 @@ void SuffixDrafter::propose(SequenceState& sequence, size_t most, std::vector<Dr
     }
 }
 
-void SuffixDrafter::learn(const SequenceState& sequence) {
+void SuffixDrafter::finish(const SequenceState& sequence) {
     const size_t count = sequence.tokens.size();
-    if (count < sequence.prompt_length + 2) return;
+    if (!m_learns || count < sequence.prompt_length + 2) return;
     const std::string& salt = sequence.request->cache_salt;
     if (m_answers.size() == most_salts && m_answers.count(salt) == 0)
         m_answers.erase(std::min_element(

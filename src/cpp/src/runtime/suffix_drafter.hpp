@@ -48,8 +48,11 @@ private:
 /// Looks in the request's own text, and in what requests with the same salt have generated before.
 class SuffixDrafter final : public Drafter {
 public:
+    /// `learns`: answers are kept for later requests.
+    explicit SuffixDrafter(bool learns) : m_learns(learns) {}
+
     void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override;
-    void learn(const SequenceState& sequence) override;
+    void finish(const SequenceState& sequence) override;
     void forget(const std::optional<std::set<std::string>>& salts) override;
 
 private:
@@ -58,6 +61,7 @@ private:
         uint64_t last_use = 0;
     };
 
+    const bool m_learns;
     std::map<std::string, Answers> m_answers;  // by salt
     uint64_t m_uses = 0;
 };

@@ -41,7 +41,6 @@ void TokenStep::sample(const Batch& batch, const Logits& logits) {
                                   {logits, next_row - entry.num_sampled, entry.num_sampled});
         });
     }
-    append_all_jump_forward(logits.vocabulary);
 }
 
 template <class Work>
@@ -58,21 +57,20 @@ void TokenStep::attempt(SequenceState& sequence, Work&& work) {
 }
 
 void TokenStep::continue_pending() {
-    size_t vocabulary = 0, num_left = 0;
+    size_t num_left = 0;
     for (size_t i = 0; i < m_pending.size(); ++i) {
         SequenceState& sequence = *m_pending[i];
         if (sequence.request->is_over()) continue;
-        if (!m_parts.grammars.has_mask(sequence)) {
+        if (!m_parts.grammars.find_mask(sequence)) {
             m_pending[num_left++] = &sequence;
             continue;
         }
         std::vector<float> logits = std::move(sequence.saved_logits);
         sequence.saved_logits = {};
-        vocabulary = logits.size();
         sequence.pending_grammar = false;
         attempt(sequence, [&] {
             try {
-                continue_by(sequence, logits.data(), vocabulary);
+                continue_by(sequence, logits.data(), logits.size());
             } catch (const LogitsError&) {
                 throw;
             } catch (const std::exception& error) {  // there is no batch to end with it
@@ -83,7 +81,6 @@ void TokenStep::continue_pending() {
         if (!sequence.request->config().is_beam_search()) m_parts.scheduler.resume(sequence);
     }
     m_pending.resize(num_left);
-    append_all_jump_forward(vocabulary);
 }
 
 void TokenStep::wait_for_pending() {
@@ -95,7 +92,6 @@ void TokenStep::forget_ended() {
         std::remove_if(m_pending.begin(), m_pending.end(),
                        [](const SequenceState* pending) { return pending->request->is_over(); }),
         m_pending.end());
-    m_jumping_forward.clear();  // where a step failed
 }
 
 void TokenStep::save_logits(SequenceState& sequence, const float* logits, size_t vocabulary) {
@@ -116,7 +112,7 @@ void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
         const Request& request = *sequence.request;
         if (request.is_over() || request.config().is_beam_search() ||
             request.max_tokens <= entry.sequence->prompt_length || has_siblings_to_come(request) ||
-            !sequence.sampler.runs_anywhere() || !m_parts.grammars.has_mask(sequence))
+            !sequence.sampler.runs_anywhere())
             continue;
         m_choosing.emplace_back(&sequence, logits.row(next_row - 1));
     }
@@ -130,6 +126,7 @@ void TokenStep::choose_at_once(const Batch& batch, const Logits& logits) {
 }
 
 void TokenStep::choose(SequenceState& sequence, float* logits, size_t vocabulary) {
+    if (!m_parts.grammars.find_mask(sequence)) return;
     SequenceState::Choice& choice = sequence.choice.emplace();
     // A processor of the caller's may call the pipeline, which is in this step on every thread, and
     // may wait for tasks of its own, among which it must not take one of ours.
@@ -151,7 +148,7 @@ void TokenStep::continue_sequence(SequenceState& sequence, const Rows& rows) {
         return m_parts.requests.end(*sequence.request,
                                     {GenerationStatus::FINISHED, GenerationFinishReason::LENGTH});
     if (sequence.num_drafted > 0) return confirm_drafts(sequence, rows);
-    if (!m_parts.grammars.wait_for_mask(sequence))
+    if (!sequence.choice && !m_parts.grammars.find_mask(sequence))
         return save_logits(sequence, rows.row(0), vocabulary);
     if (!has_siblings_to_come(request) || request.config().is_beam_search())
         return continue_by(sequence, rows.row(0), vocabulary);
@@ -166,9 +163,8 @@ void TokenStep::continue_sequence(SequenceState& sequence, const Rows& rows) {
 void TokenStep::continue_by(SequenceState& sequence, float* logits, size_t vocabulary) {
     if (sequence.request->config().is_beam_search())
         score_beam(sequence, logits, vocabulary);
-    else if (append_token(sequence, logits, vocabulary))
-        find_jump_forward(sequence);
-    else
+    else if (!append_token(sequence, logits, vocabulary) ||
+             !append_jump_forward(sequence, vocabulary))
         m_parts.requests.finish(sequence);
 }
 
@@ -180,7 +176,7 @@ void TokenStep::confirm_drafts(SequenceState& sequence, const Rows& rows) {
     size_t confirmed = 0;
     bool goes_on = true, has_mask = true;
     for (;; ++confirmed) {
-        has_mask = m_parts.grammars.wait_for_mask(sequence);
+        has_mask = m_parts.grammars.find_mask(sequence);
         if (!has_mask) break;
         goes_on = append_token(sequence, rows.row(confirmed), vocabulary);
         if (!goes_on || confirmed + 1 == rows.count || sequence.tokens.back() != drafts[confirmed])
@@ -190,9 +186,7 @@ void TokenStep::confirm_drafts(SequenceState& sequence, const Rows& rows) {
     m_parts.output.count_drafts(sequence, rows.count - 1, confirmed);
     if (!has_mask)
         save_logits(sequence, rows.row(confirmed), vocabulary);
-    else if (goes_on)
-        find_jump_forward(sequence);
-    else
+    else if (!goes_on || !append_jump_forward(sequence, vocabulary))
         m_parts.requests.finish(sequence);
 }
 
@@ -229,26 +223,11 @@ void TokenStep::fork_siblings(SequenceState& first) {
     }
 }
 
-void TokenStep::find_jump_forward(SequenceState& sequence) {
-    if (!sequence.request->rules.appends_jump_forward) return;
-    m_parts.grammars.find_jump_forward(sequence);
-    m_jumping_forward.push_back(&sequence);
-}
-
-void TokenStep::append_all_jump_forward(size_t vocabulary) {
-    for (SequenceState* sequence : m_jumping_forward)
-        if (!sequence->request->is_over() && !append_jump_forward(*sequence, vocabulary))
-            m_parts.requests.finish(*sequence);
-    m_jumping_forward.clear();
-}
-
 bool TokenStep::append_jump_forward(SequenceState& sequence, size_t vocabulary) {
-    SequenceGrammar& grammar = *sequence.sampler.grammar();
+    if (!sequence.request->rules.appends_jump_forward) return true;
     const size_t end = sequence.tokens.size() + max_jump_forward;
     while (sequence.tokens.size() < end) {
-        if (!m_parts.grammars.wait_for_jump_forward(sequence)) return true;
-        const std::vector<int64_t> found =
-            grammar.find_jump_forward({sequence.tokens, sequence.prompt_length});
+        const std::vector<int64_t> found = m_parts.grammars.find_jump_forward(sequence);
         if (found.empty()) return true;
         for (const int64_t token : found) {
             // The tokenizer may know more tokens than the model.
@@ -258,7 +237,6 @@ bool TokenStep::append_jump_forward(SequenceState& sequence, size_t vocabulary) 
             if (m_parts.output.append(sequence, certain) != GenerationFinishReason::NONE)
                 return false;
         }
-        m_parts.grammars.find_jump_forward(sequence);
     }
     return true;
 }
@@ -274,8 +252,7 @@ bool TokenStep::append_token(SequenceState& sequence, float* logits, size_t voca
         tokens.push_back(token.id);
         return m_parts.output.append(sequence, token) == GenerationFinishReason::NONE;
     } catch (const GrammarEnd& end) {
-        using Reason = GenerationFinishReason;
-        m_parts.output.finish(sequence, end.is_whole ? Reason::STOP : Reason::ERROR);
+        m_parts.output.finish(sequence, end);
         return false;
     }
 }

@@ -24,7 +24,7 @@ struct StepParts {
     const Admission& admission;
     Requests& requests;
     Output& output;
-    GrammarAhead& grammars;
+    GrammarMasks& grammars;
 };
 
 /// Under the step's lock.
@@ -61,7 +61,7 @@ private:
     /// changes but the samplers and their rows.
     void choose_at_once(const Batch& batch, const Logits& logits);
     /// Chooses the sequence's next token, on any thread.
-    static void choose(SequenceState& sequence, float* logits, size_t vocabulary);
+    void choose(SequenceState& sequence, float* logits, size_t vocabulary);
     void continue_sequence(SequenceState& sequence, const Rows& rows);
     /// Chooses the next token of a sequence whose mask is there.
     void continue_by(SequenceState& sequence, float* logits, size_t vocabulary);
@@ -75,11 +75,8 @@ private:
     void record_prompt(SequenceState& sequence, const Rows& rows);
     /// Makes the other sequences of a request whose prompt is computed.
     void fork_siblings(SequenceState& first);
-    /// The sequence goes on: what its grammar forces is looked for, if it is to be appended.
-    void find_jump_forward(SequenceState& sequence);
-    /// What the grammars of these sequences force, of which the model computes no logits. The rest
-    /// of a long text, and what is not found yet, are for later steps.
-    void append_all_jump_forward(size_t vocabulary);
+    /// Appends what the grammar forces, of which the model computes no logits. The rest of a long
+    /// text, and what would be late, are for later steps.
     /// Whether the sequence goes on.
     bool append_jump_forward(SequenceState& sequence, size_t vocabulary);
     /// Whether the sequence goes on.
@@ -96,7 +93,6 @@ private:
     tbb::task_arena m_arena;
     // Sequences whose tokens are chosen at once, with their logits; kept for its memory.
     std::vector<std::pair<SequenceState*, float*>> m_choosing;
-    std::vector<SequenceState*> m_jumping_forward;  // in this step; kept for its memory
     std::vector<SequenceState*> m_pending;
 };
 

@@ -28,6 +28,18 @@ void SequenceGrammar::follow(const TokenHistory& history) {
     if (m_end) throw GrammarEnd(*m_end);
 }
 
+bool SequenceGrammar::has_mask(const TokenHistory& history) const {
+    return m_end || (m_has_mask && m_matcher->token_count() == history.num_generated());
+}
+
+void SequenceGrammar::restart(const SequenceGrammar& beginning) {
+    m_matcher = beginning.m_matcher->clone();
+    m_end = beginning.m_end;
+    m_has_mask = m_has_jump_forward = false;
+    m_jump_forward.clear();
+    m_num_passed = 0;
+}
+
 void SequenceGrammar::accept(const TokenHistory& history) {
     for (size_t i = m_matcher->token_count(); i < history.num_generated(); ++i) {
         const int64_t token = history.tokens[history.prompt_length + i];
@@ -99,7 +111,7 @@ void SequenceGrammar::find_only_stop_token() {
 }
 
 std::unique_ptr<SequenceGrammar> SequenceGrammar::fork() const {
-    auto other = std::make_unique<SequenceGrammar>(m_matcher->clone());
+    auto other = std::make_unique<SequenceGrammar>(m_matcher->clone(), m_lexer);
     other->m_mask = m_mask;
     other->m_has_mask = m_has_mask;
     other->m_end = m_end;

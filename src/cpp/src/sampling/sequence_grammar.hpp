@@ -26,13 +26,15 @@ struct GrammarEnd : LogitsError {
 /// Where one sequence is in its grammar. One thread at a time, but for cancel().
 class SequenceGrammar {
 public:
-    /// `matcher` is at its beginning.
-    explicit SequenceGrammar(std::unique_ptr<GrammarMatcher> matcher)
-        : m_matcher(std::move(matcher)) {}
+    /// `matcher` is at its beginning. Matchers with the same lexer wait for each other.
+    explicit SequenceGrammar(std::unique_ptr<GrammarMatcher> matcher, const void* lexer)
+        : m_matcher(std::move(matcher)), m_lexer(lexer) {}
 
     /// Goes on by the generated tokens that it has not seen, and finds which may come next. Does
     /// nothing where that is done: so it may be done ahead. Throws GrammarEnd, again at each call.
     void follow(const TokenHistory& history);
+    /// Whether follow() has nothing left to find.
+    bool has_mask(const TokenHistory& history) const;
     /// The mask that follow() left: bit i % 32 of word i / 32 says whether token i may come.
     const std::vector<uint32_t>& mask() const { return m_mask; }
     /// Goes on as follow() does, and gives the tokens that must come next, whatever the logits.
@@ -40,6 +42,11 @@ public:
     std::vector<int64_t> find_jump_forward(const TokenHistory& history);
     /// What another thread is in ends soon, and the grammar with it. Any thread.
     void cancel() { m_matcher->cancel(); }
+    /// Becomes a copy of `beginning` after it was cancelled: follow() catches up.
+    void restart(const SequenceGrammar& beginning);
+    /// Nothing may come next.
+    void end(const std::string& cause) { m_end.emplace(false, cause); }
+    const void* lexer() const { return m_lexer; }
     /// A copy for another sequence that goes on as this one did so far.
     std::unique_ptr<SequenceGrammar> fork() const;
 
@@ -52,7 +59,8 @@ private:
     void find_only_stop_token();
     bool is_jumping_forward() const { return m_num_passed < m_jump_forward.size(); }
 
-    const std::unique_ptr<GrammarMatcher> m_matcher;
+    std::unique_ptr<GrammarMatcher> m_matcher;
+    const void* const m_lexer;
     std::optional<GrammarEnd> m_end;  // thrown again
     std::vector<uint32_t> m_mask;
     bool m_has_mask = false;  // of the tokens that were accepted

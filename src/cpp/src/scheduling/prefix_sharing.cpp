@@ -6,6 +6,11 @@
 namespace pagewheel {
 namespace {
 
+// Checkpoints are left behind this many blocks at least, where nothing else asks for one.
+constexpr size_t blocks_between_checkpoints = 16;
+// A prompt seldom parts from another there: such a checkpoint counts for a part of what it saves.
+constexpr size_t interval_discount = 4;
+
 size_t common_prefix(const std::vector<int64_t>& a, const std::vector<int64_t>& b, size_t most) {
     most = std::min({most, a.size(), b.size()});
     return size_t(std::mismatch(a.begin(), a.begin() + long(most), b.begin()).first - a.begin());
@@ -34,15 +39,76 @@ bool Scheduler::follow_another(Sequence& sequence) {
         const size_t common = common_prefix(sequence.tokens, leader->tokens, most);
         // Less than a block is not worth waiting for.
         if (common < m_match.num_tokens + m_block_size) continue;
+        // The tree gets full blocks as they are computed, the last one with the prompt's end.
+        const size_t until =
+            has_checkpoints() ? checkpoint_for(*leader, common)
+                              : std::min(blocks_for(common) * m_block_size, leader->tokens.size());
+        if (until == 0) continue;
         move(sequence, Sequence::Stage::FOLLOWING);
         sequence.leader = leader;
-        // The tree gets full blocks as they are computed, the last one with the prompt's end.
-        sequence.follow_until = std::min(blocks_for(common) * m_block_size, leader->tokens.size());
+        sequence.follow_until = until;
         sequence.follower_index = leader->followers.size();
         leader->followers.push_back(&sequence);
         return true;
     }
     return false;
+}
+
+size_t Scheduler::checkpoint_for(Sequence& leader, size_t common) {
+    std::vector<size_t>& ends = leader.checkpoints;
+    const auto next = std::upper_bound(ends.begin(), ends.end(), common);
+    // A chunk shorter than a block is not worth the tokens that it saves.
+    if (next != ends.begin() && *std::prev(next) > leader.num_cached &&
+        *std::prev(next) + m_block_size > common)
+        return *std::prev(next);
+    if (common <= leader.num_cached) return 0;
+    ends.insert(next, common);
+    for (BatchEntry& entry : m_batch.entries) {
+        if (entry.sequence != &leader || leader.num_cached + entry.num_tokens <= common) continue;
+        const size_t length = common - leader.num_cached;
+        m_batch.num_tokens -= entry.num_tokens - length;
+        m_budget += entry.num_tokens - length;
+        set_length(entry, length);
+    }
+    return common;
+}
+
+void Scheduler::plan_checkpoints(Sequence& sequence) const {
+    sequence.checkpoints.clear();
+    if (!has_checkpoints()) return;
+    // Where another prompt parted from this one, others will. The end of a prompt is often the
+    // template's, and the next turn of a chat has something else there.
+    const size_t end = sequence.prompt_length - std::min(sequence.prompt_length, m_block_size / 2);
+    size_t last = m_match.num_tokens;
+    for (const size_t wanted : {m_match.num_in_blocks, end}) {
+        if (wanted < last + m_block_size) continue;
+        sequence.checkpoints.push_back(wanted);
+        last = wanted;
+    }
+}
+
+void Scheduler::leave_checkpoint(Sequence& sequence) {
+    const size_t end = sequence.num_cached, saves = end - sequence.last_checkpoint;
+    const auto& ends = sequence.checkpoints;
+    const bool is_wanted = std::binary_search(ends.begin(), ends.end(), end);
+    const bool ends_prompt = sequence.is_prefilling() && end == sequence.num_committed();
+    if (is_wanted || ends_prompt)
+        keep_checkpoint(sequence, saves);
+    else if (saves >= blocks_between_checkpoints * m_block_size)
+        keep_checkpoint(sequence, saves / interval_discount);
+}
+
+void Scheduler::keep_checkpoint(Sequence& sequence, size_t saves) {
+    const size_t end = sequence.num_cached;
+    if (!has_checkpoints() || end == 0 || num_shareable(sequence) < end) return;
+    share_all(sequence);
+    const size_t last_block = (end - 1) / m_block_size, begin = last_block * m_block_size;
+    PrefixTree& tree = m_store.tree();
+    const NodeId parent =
+        last_block > 0 ? sequence.blocks[last_block - 1] : tree.root(sequence.prefix_key);
+    if (!tree.is_full(parent)) return;
+    m_store.keep_checkpoint(parent, &sequence.tokens[begin], end - begin, sequence.state, saves);
+    sequence.last_checkpoint = end;
 }
 
 void Scheduler::unlink_follower(Sequence& sequence) {
@@ -66,7 +132,12 @@ void Scheduler::take_prefix(Sequence& sequence) {
     for (BlockId block : m_match.blocks) m_store.share(block);
     sequence.blocks.assign(m_match.blocks.begin(), m_match.blocks.end());
     sequence.num_tree_blocks = m_match.blocks.size();
-    sequence.num_cached = m_match.num_tokens;
+    sequence.num_cached = sequence.last_checkpoint = m_match.num_tokens;
+    sequence.state = m_match.state;
+    if (sequence.state != no_state) {
+        m_store.share_state(sequence.state);
+        m_store.tree().checkpoints().touch(sequence.state);
+    }
     if (m_match.num_partial > 0) {
         // Even if the source is evicted for it: copies come before all writes, in their order.
         const BlockId copy = m_store.take();
@@ -81,7 +152,9 @@ void Scheduler::take_prefix(Sequence& sequence) {
 }
 
 size_t Scheduler::num_shareable(const Sequence& sequence) {
-    return std::min({sequence.num_cached, sequence.num_shareable, sequence.num_committed()});
+    const bool may_go_back = sequence.confirmed_state != no_state;
+    return std::min({may_go_back ? sequence.num_confirmed : sequence.num_cached,
+                     sequence.num_shareable, sequence.num_committed()});
 }
 
 void Scheduler::share_blocks(Sequence& sequence) {

@@ -39,19 +39,28 @@ unsigned next_stages(Stage stage) {
     return 0;
 }
 
+/// At least one, if any are wanted: without it no prefix would ever be found.
+size_t max_checkpoints(const SchedulerConfig& config, size_t num_blocks, size_t blocks_per_state) {
+    if (!config.enable_prefix_caching || blocks_per_state == 0 || config.checkpoint_fraction == 0)
+        return 0;
+    const double num_states = double(num_blocks) / double(blocks_per_state);
+    return std::max<size_t>(1, size_t(double(config.checkpoint_fraction) * num_states));
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size,
                      size_t blocks_per_state)
     : m_config(config),
-      m_store(num_blocks, block_size, blocks_per_state),
+      m_store(num_blocks, block_size, blocks_per_state,
+              max_checkpoints(config, num_blocks, blocks_per_state)),
       m_pins(m_store),
       m_block_size(block_size) {
     check_argument(num_blocks > blocks_per_state, "the cache has ", num_blocks,
                    " blocks; the state of one sequence takes ", blocks_per_state,
                    ", and its tokens at least 1");
-    // The tree has keys and values of a prefix, and not the state behind it.
-    if (blocks_per_state > 0) m_config.enable_prefix_caching = false;
+    // Without the state behind them keys and values are of no use.
+    if (blocks_per_state > 0 && !has_checkpoints()) m_config.enable_prefix_caching = false;
 }
 
 void Scheduler::add(Sequence& sequence) {
@@ -65,13 +74,16 @@ void Scheduler::add(Sequence& sequence) {
 }
 
 void Scheduler::fork(const Sequence& parent, Sequence& child) {
-    child.blocks = parent.blocks;  // first: where memory is out, none is shared
+    // First: where memory is out, none is shared. Blocks that hold nothing yet stay the parent's.
+    child.blocks.assign(parent.blocks.begin(),
+                        parent.blocks.begin() + ptrdiff_t(blocks_for(parent.num_slots())));
     for (BlockId block : child.blocks) m_store.share(block);
     child.state = parent.state;
     if (child.state != no_state) m_store.share_state(child.state);
     child.num_cached = parent.num_cached;
     child.num_evicted = parent.num_evicted;
     child.num_shareable = parent.num_shareable;
+    child.last_checkpoint = parent.last_checkpoint;
     child.num_tree_blocks = parent.num_tree_blocks;
     child.rank = parent.rank;
     child.number = m_next_number++;
@@ -85,6 +97,7 @@ void Scheduler::resume(Sequence& sequence) {
 
 void Scheduler::remove(Sequence& sequence) {
     share_all(sequence);
+    keep_checkpoint(sequence, sequence.num_cached - sequence.last_checkpoint);
     discard(sequence);
 }
 
@@ -158,10 +171,11 @@ void Scheduler::schedule_decodes() {
             ++at;
             continue;
         }
-        while (missing_blocks(sequence, 1) > m_store.num_available() && sequence.is_running())
+        const size_t length = std::min(m_budget, sequence.num_replayed + 1);
+        while (missing_blocks(sequence, length) > m_store.num_available() && sequence.is_running())
             preempt_for_blocks();
         if (!sequence.is_running()) return;
-        append_entry(sequence, 1);  // its drafts get what is left: lengthen()
+        append_entry(sequence, length);  // its drafts get what is left: lengthen()
         ++at;
     }
 }
@@ -190,7 +204,9 @@ void Scheduler::admit() {
         if (m_blocked == sequence.number && room <= m_blocked_room && !m_running.empty()) return;
         find_prefix(sequence);
         if (follow_another(sequence)) continue;
-        // Idle blocks that it shares are not available any more.
+        plan_checkpoints(sequence);
+        // Idle blocks that it shares are not available any more. An idle state is, as it may be
+        // written if there is no other.
         const size_t revived =
             size_t(std::count_if(m_match.blocks.begin(), m_match.blocks.end(),
                                  [&](BlockId block) { return pool().references(block) == 0; }));
@@ -222,11 +238,16 @@ size_t Scheduler::blocks_to_prompt_end(const Sequence& sequence) const {
 }
 
 size_t Scheduler::longest_chunk(const Sequence& sequence, size_t slots, size_t uncached) const {
-    const size_t length = std::min(uncached, sequence.max_chunk_slots - slots);
-    if (!m_config.enable_prefix_caching || sequence.num_evicted > 0) return length;
+    size_t length = std::min(uncached, sequence.max_chunk_slots - slots);
     // What is observed is a chunk of its own, as it is where the tree has all before it: kernels
     // round otherwise in longer chunks, and other tokens would be kept.
-    return length > sequence.num_observed ? length - sequence.num_observed : length;
+    if (m_config.enable_prefix_caching && sequence.num_evicted == 0 &&
+        length > sequence.num_observed)
+        length -= sequence.num_observed;
+    const size_t begin = sequence.tokens.size() - uncached;
+    const auto& ends = sequence.checkpoints;
+    const auto end = std::upper_bound(ends.begin(), ends.end(), begin);
+    return end != ends.end() ? std::min(length, *end - begin) : length;
 }
 
 size_t Scheduler::chunk_length(const Sequence& sequence, size_t slots, size_t uncached,
@@ -252,7 +273,7 @@ void Scheduler::lengthen() {
         const size_t uncached = sequence.num_uncached();
         const size_t most =
             has_drafts ? uncached : longest_chunk(sequence, sequence.num_slots(), uncached);
-        size_t length = entry.num_tokens + std::min(m_budget, most - entry.num_tokens);
+        size_t length = std::min(entry.num_tokens + m_budget, std::max(entry.num_tokens, most));
         const auto fits = [&] {
             return missing_blocks(sequence, length) <= m_store.num_available();
         };
@@ -297,18 +318,25 @@ void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) {
     const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
     const size_t end = sequence.num_cached + num_tokens, committed = sequence.num_committed();
     entry.num_tokens = num_tokens;
-    entry.num_sampled = end < committed ? 0 : end - committed + 1;
+    entry.num_sampled =
+        end < committed ? 0 : end + 1 - std::max(committed, sequence.num_cached + 1);
     entry.num_logits = all ? num_tokens : entry.num_sampled;
 }
 
 void Scheduler::advance() {
     for (const BatchEntry& entry : m_batch.entries) {
         Sequence& sequence = *entry.sequence;
-        sequence.num_cached += entry.num_tokens;
-        if (sequence.state != no_state && sequence.state != sequence.next_state)
+        if (sequence.state != no_state && entry.num_sampled > 1) {
+            sequence.confirmed_state = sequence.state;
+            sequence.num_confirmed = sequence.num_cached;
+        } else if (sequence.state != no_state && sequence.state != sequence.next_state) {
             m_store.release_state(sequence.state);
+        }
         sequence.state = std::exchange(sequence.next_state, no_state);
+        sequence.num_cached += entry.num_tokens;
+        sequence.num_replayed -= std::min(sequence.num_replayed, entry.num_tokens);
         share_blocks(sequence);
+        if (has_checkpoints()) leave_checkpoint(sequence);
         if (!sequence.is_prefilling()) continue;
         if (entry.samples()) {
             share_all(sequence);
@@ -322,12 +350,18 @@ void Scheduler::rollback(Sequence& sequence, size_t count) {
     check_invariant(count <= sequence.num_cached && sequence.num_drafted == 0, count,
                     " tokens are to be rolled back of ", sequence.num_cached, " beside ",
                     sequence.num_drafted, " drafts");
-    check_invariant(count == 0 || sequence.state == no_state, count,
-                    " tokens are to be rolled back of a sequence with a state");
     sequence.num_cached -= count;
     for (const size_t needed = blocks_for(sequence.num_slots()); sequence.blocks.size() > needed;) {
         m_store.release(sequence.blocks.back());
         sequence.blocks.pop_back();
+    }
+    const StateId confirmed = std::exchange(sequence.confirmed_state, no_state);
+    if (confirmed != no_state && count > 0) {
+        m_store.release_state(std::exchange(sequence.state, confirmed));
+        sequence.num_replayed = sequence.num_cached - sequence.num_confirmed;
+        sequence.num_cached = sequence.num_confirmed;
+    } else if (confirmed != no_state) {
+        m_store.release_state(confirmed);
     }
     share_blocks(sequence);
 }
@@ -341,22 +375,33 @@ size_t Scheduler::missing_blocks(const Sequence& sequence, size_t num_tokens) co
     const size_t needed = blocks_for(sequence.num_slots() + num_tokens);
     const size_t held = sequence.blocks.size();
     return (needed > held ? needed - held : 0) + (writes_shared_block(sequence) ? 1 : 0) +
-           (needs_state(sequence) ? m_store.blocks_per_state() : 0);
+           (needs_state(sequence, num_tokens) ? m_store.blocks_per_state() : 0);
 }
 
-bool Scheduler::needs_state(const Sequence& sequence) const {
-    if (m_store.blocks_per_state() == 0 || sequence.next_state != no_state) return false;
-    return sequence.state == no_state || m_store.states().references(sequence.state) > 1;
+bool Scheduler::needs_state(const Sequence& sequence, size_t num_tokens) const {
+    if (m_store.blocks_per_state() == 0) return false;
+    if (sequence.next_state != no_state && sequence.next_state != sequence.state) return false;
+    return sequence.state == no_state || m_store.states().references(sequence.state) > 1 ||
+           sequence.num_cached + num_tokens > sequence.num_committed();
+}
+
+void Scheduler::take_state(Sequence& sequence, size_t num_tokens) {
+    if (m_store.blocks_per_state() == 0) return;
+    if (needs_state(sequence, num_tokens)) {
+        sequence.next_state = m_store.take_state();
+    } else if (sequence.next_state == no_state) {
+        // A checkpoint is written over only where there is no room for another state.
+        const bool is_kept = m_store.states().is_kept(sequence.state);
+        const bool has_room = missing_blocks(sequence, num_tokens) + m_store.blocks_per_state() <=
+                              m_store.num_available();
+        if (is_kept && !has_room) m_store.tree().checkpoints().drop(sequence.state);
+        sequence.next_state = is_kept && has_room ? m_store.take_state() : sequence.state;
+    }
 }
 
 void Scheduler::take_blocks(Sequence& sequence, size_t num_tokens) {
+    take_state(sequence, num_tokens);
     size_t missing = missing_blocks(sequence, num_tokens);
-    if (needs_state(sequence)) {
-        sequence.next_state = m_store.take_state();
-        missing -= m_store.blocks_per_state();
-    } else if (sequence.next_state == no_state) {
-        sequence.next_state = sequence.state;
-    }
     if (writes_shared_block(sequence)) {
         BlockId& block = sequence.blocks[sequence.num_slots() / m_block_size];
         const BlockId copy = m_store.take();
@@ -373,10 +418,10 @@ void Scheduler::release_blocks(Sequence& sequence) {
     for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block)
         m_store.release(*block);
     sequence.blocks.clear();
-    if (sequence.next_state != no_state && sequence.next_state != sequence.state)
-        m_store.release_state(sequence.next_state);
-    if (sequence.state != no_state) m_store.release_state(sequence.state);
-    sequence.state = sequence.next_state = no_state;
+    if (sequence.next_state == sequence.state) sequence.next_state = no_state;
+    for (StateId* state : {&sequence.state, &sequence.next_state, &sequence.confirmed_state})
+        if (*state != no_state) m_store.release_state(std::exchange(*state, no_state));
+    sequence.num_replayed = sequence.last_checkpoint = 0;
     sequence.num_cached = sequence.num_evicted = sequence.num_tree_blocks = 0;
     sequence.num_shareable = std::numeric_limits<size_t>::max();
 }
@@ -392,6 +437,7 @@ void Scheduler::preempt_last() {
     // One that is idle has nothing to compute until resume().
     const Stage next = sequence.is_idle() ? Stage::SUSPENDED : Stage::WAITING;
     share_all(sequence);
+    keep_checkpoint(sequence, sequence.num_cached - sequence.last_checkpoint);
     sequence.drop_drafts();
     give_up_cache(sequence, next);
     ++m_totals.num_preemptions;
@@ -421,9 +467,11 @@ void Scheduler::clear_prefixes(const std::optional<std::set<std::string>>& salts
 }
 
 BlockUsage Scheduler::usage() const {
-    const size_t num_pinned = m_pins.num_held_by_pins_alone();
-    return {pool().num_held() - num_pinned, pool().num_idle() + num_pinned, pool().num_free(),
-            m_store.tree().size()};
+    const size_t num_checkpoints = m_store.tree().checkpoints().size();
+    const size_t num_cached =
+        m_pins.num_held_by_pins_alone() + m_store.states().num_idle() * m_store.blocks_per_state();
+    return {pool().num_held() - num_cached, pool().num_idle() + num_cached, pool().num_free(),
+            m_store.tree().size() + num_checkpoints * m_store.blocks_per_state(), num_checkpoints};
 }
 
 void Scheduler::give_back_unused(BlockMemory& memory) {
@@ -435,19 +483,23 @@ void Scheduler::give_back_unused(BlockMemory& memory) {
     for (const BlockRange& range : m_store.forget_free_states()) memory.give_back_states(range);
 }
 
-void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices) {
-    if (indices.empty()) return;
+void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices,
+                            size_t num_slots) {
     std::vector<BlockId>& blocks = sequence.blocks;
     const bool ascend = std::adjacent_find(indices.begin(), indices.end(),
                                            std::greater_equal<size_t>()) == indices.end();
-    check_invariant(ascend && indices.back() < blocks.size() &&
-                        indices.size() * m_block_size <= sequence.num_slots(),
-                    indices.size(), " block table entries up to ", indices.back(),
-                    " are to be dropped of ", blocks.size(), " that hold ", sequence.num_slots(),
-                    " slots; allowed are filled ones, ascending");
+    check_invariant(ascend && (indices.empty() || indices.back() < blocks.size()) &&
+                        num_slots <= sequence.num_slots() &&
+                        blocks_for(sequence.num_slots() - num_slots) + indices.size() ==
+                            blocks_for(sequence.num_slots()),
+                    indices.size(), " block table entries and ", num_slots,
+                    " slots are to be dropped of ", blocks.size(), " that hold ",
+                    sequence.num_slots(), " slots; allowed are those that the rest does not need");
+    m_totals.num_evicted += num_slots;
+    sequence.num_evicted += num_slots;
+    if (indices.empty()) return;
     sequence.num_shareable = std::min(sequence.num_shareable, indices.front() * m_block_size);
     sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, indices.front());
-    m_totals.num_evicted += indices.size() * m_block_size;
     for (auto index = indices.rbegin(); index != indices.rend(); ++index)
         m_store.release(blocks[*index]);
     auto next = indices.begin();
@@ -459,7 +511,6 @@ void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indic
             blocks[kept++] = blocks[i];
     }
     blocks.resize(kept);
-    sequence.num_evicted += indices.size() * m_block_size;
 }
 
 }  // namespace pagewheel

@@ -20,7 +20,7 @@ struct SchedulerTotals {
     size_t num_preemptions = 0;
     size_t num_prompt_tokens = 0;  ///< of admitted prompts
     size_t num_prefix_hits = 0;    ///< of them, those found in the prefix tree
-    size_t num_evicted = 0;        ///< tokens of blocks that drop_blocks() was given
+    size_t num_evicted = 0;        ///< tokens that drop_blocks() was given
 };
 
 /// Sequences at the moment.
@@ -36,6 +36,7 @@ struct BlockUsage {
     size_t num_cached = 0;  ///< held by none, kept for prefixes
     size_t num_free = 0;
     size_t num_in_tree = 0;  ///< used and cached ones
+    size_t num_checkpoints = 0;
 };
 
 /// Continuous batching: every step takes the decodes of all running sequences, then chunks of
@@ -51,7 +52,7 @@ struct BlockUsage {
 /// (max_tokens()), so the one that ranks first always proceeds.
 class Scheduler {
 public:
-    /// `blocks_per_state`: BlockStore. Prefixes of models with states are not shared.
+    /// `blocks_per_state`: BlockStore.
     Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size,
               size_t blocks_per_state = 0);
 
@@ -75,13 +76,14 @@ public:
     /// confirmed.
     void advance();
     /// The last `count` tokens of what is cached were not confirmed; their slots are free again.
-    /// The sequence has no drafts any more. States cannot go back.
+    /// The sequence has no drafts any more. A state that has seen such tokens is thrown away, and
+    /// the confirmed ones are computed again after the state of before.
     void rollback(Sequence& sequence, size_t count);
 
-    /// Evicts entries of a running sequence's block table, and with each as many slots as a block
-    /// has; `indices` ascend. If the entry that is not full goes, another is not full now. What the
-    /// sequence computes from now on depends on that and enters the tree no more.
-    void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices);
+    /// Evicts `num_slots` slots of a running sequence, and the entries of its block table that the
+    /// others do not need; `indices` ascend. What the sequence computes from now on depends on that
+    /// and enters the tree no more, nor does an entry that own_block() was asked for.
+    void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices, size_t num_slots);
 
     PrefixPins& pins() { return m_pins; }
     /// Forgets all prefixes but pinned ones; running sequences keep their blocks.
@@ -148,8 +150,10 @@ private:
     /// of a state included.
     size_t missing_blocks(const Sequence& sequence, size_t num_tokens) const;
     bool writes_shared_block(const Sequence& sequence) const;
-    /// Whether the sequence has no state that it may write.
-    bool needs_state(const Sequence& sequence) const;
+    /// Whether computing so many tokens takes a state that the sequence does not have: it has none,
+    /// shares its own, or may have to go back to it.
+    bool needs_state(const Sequence& sequence, size_t num_tokens) const;
+    void take_state(Sequence& sequence, size_t num_tokens);
     void take_blocks(Sequence& sequence, size_t num_tokens);
     void release_blocks(Sequence& sequence);
     /// Takes all blocks of the sequence, and moves it to another stage.
@@ -164,6 +168,16 @@ private:
     // ---- Prefixes (prefix_sharing.cpp)
     void find_prefix(const Sequence& sequence);
     bool follow_another(Sequence& sequence);
+    /// Where `leader` leaves a checkpoint for one that shares `common` tokens with it, if need be
+    /// by a shorter chunk in the step being scheduled; 0: nowhere.
+    size_t checkpoint_for(Sequence& leader, size_t common);
+    bool has_checkpoints() const { return m_store.max_checkpoints() > 0; }
+    /// Chooses where the sequence, which is about to be admitted, leaves checkpoints.
+    void plan_checkpoints(Sequence& sequence) const;
+    /// Leaves one if there is reason to after what the sequence has computed.
+    void leave_checkpoint(Sequence& sequence);
+    /// Keeps its state, if what it has computed may enter the tree. See Checkpoints.
+    void keep_checkpoint(Sequence& sequence, size_t saves);
     void dismiss_followers(Sequence& leader);
     void unlink_follower(Sequence& sequence);
     void take_prefix(Sequence& sequence);

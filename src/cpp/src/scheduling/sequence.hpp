@@ -42,6 +42,12 @@ struct Sequence {
     /// Of layers that keep states: after num_cached tokens, if there are any, and what the step
     /// that is being computed writes, which is the same one if nobody else has it.
     StateId state = no_state, next_state = no_state;
+    /// While drafts are computed that may be wrong: the state of before, and after how many tokens.
+    StateId confirmed_state = no_state;
+    size_t num_confirmed = 0;
+    /// Confirmed tokens that the state has not seen, as drafts after them were wrong: they are
+    /// computed again with the next token.
+    size_t num_replayed = 0;
     Stage stage = Stage::OUTSIDE;      ///< moved by Scheduler::move() alone
     bool wants_prompt_logits = false;  ///< of every prompt token, not of the last alone
     /// Set by its request while it is idle: it gets a token in time, and nobody need make room for
@@ -54,6 +60,9 @@ struct Sequence {
     /// Tokens from this one on depend on what was evicted before, and enter the tree no more.
     size_t num_shareable = std::numeric_limits<size_t>::max();
     size_t num_prefix_hits = 0;  ///< prompt tokens found in the tree when it was first admitted
+    /// Where prefill chunks end because a checkpoint is wanted there, ascending.
+    std::vector<size_t> checkpoints;
+    size_t last_checkpoint = 0;  ///< tokens up to the last one that it found or left
 
     // ---- As submitted.
     EvictionState* eviction = nullptr;  ///< the request's; opaque to the scheduler
@@ -87,7 +96,7 @@ struct Sequence {
     }
     /// The sequence's logits were given out, and its next token was not chosen yet: it computes
     /// nothing.
-    bool is_idle() const { return num_uncached() == 0; }
+    bool is_idle() const { return num_uncached() == 0 || pending_grammar; }
 };
 
 /// A span: tokens [sequence->num_cached, + num_tokens) of a sequence, which holds enough blocks for
@@ -97,7 +106,8 @@ struct BatchEntry {
     size_t num_tokens;
     /// How many of them, counted from the last, have logits that are wanted.
     size_t num_logits;
-    /// How many of those give a next token: the last committed token's and the drafts'.
+    /// How many of those give a next token: the last committed token's, unless that was computed
+    /// before, and the drafts'.
     size_t num_sampled;
 
     bool samples() const { return num_sampled > 0; }

@@ -38,6 +38,7 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
         *([("weight format", info.weight_format)] if info.weight_format else []),
         ("architecture", shown(info.architecture)),
         ("layers", shown(info.layers)),
+        *([("with states", _numbers(info.layers_without_pages))] * bool(info.layers_without_pages)),
         ("heads", f"{shown(info.heads)} ({shown(info.kv_heads)} kv heads)"),
         ("head size", shown(info.head_size)),
         ("hidden size", shown(info.hidden_size)),
@@ -51,6 +52,10 @@ def _rows(info: ModelInfo) -> list[tuple[str, str]]:
         ("on disk", shown_size(info.bytes_on_disk)),
         ("KV cache per token", "\n".join(cache) or "not stated"),
     ]
+
+
+def _numbers(layers: list[int]) -> str:
+    return ", ".join(map(str, layers))
 
 
 def _parameters(info: ModelInfo) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pagewheel
+from pagewheel.model_info import ModelInfo, read_info
 
 _FORMAT = 2  # 1 had no setup
 
@@ -26,6 +27,7 @@ class Setup:
     recent_size: int
     max_cache_size: int
     rotation: bool
+    layers_without_pages: list[int] = field(default_factory=list)  # they keep states
 
 
 @dataclass
@@ -92,8 +94,11 @@ class Trace:
 class _Recorder(pagewheel.EvictionPolicy):
     """Asks the policy that was configured, and writes down what it says."""
 
-    def __init__(self, config: pagewheel.CacheEvictionConfig) -> None:
+    def __init__(self, config: pagewheel.CacheEvictionConfig, info: ModelInfo) -> None:
         super().__init__()
+        without = info.layers_without_pages
+        # Policies know the layers that attend, by their number among these.
+        self._layers = [layer for layer in range(info.layers or 0) if layer not in without]
         self._policy = pagewheel.make_policy(config)
         self._rotates = config.apply_rotation
         self.unit_size = 1  # of the latest decision
@@ -108,10 +113,11 @@ class _Recorder(pagewheel.EvictionPolicy):
         self.unit_size = view.unit_size
         positions = view.positions.tolist()
         gone = {unit * view.unit_size + i for unit in units for i in range(view.unit_size)}
-        deltas = self._deltas.setdefault(view.layer, {})
+        layer = self._layers[view.layer] if self._layers else view.layer
+        deltas = self._deltas.setdefault(layer, {})
         self.decisions.append(
             Decision(
-                view.layer,
+                layer,
                 positions[-1] + 1,
                 positions,
                 [deltas.get(token, 0) for token in positions],
@@ -126,7 +132,7 @@ class _Recorder(pagewheel.EvictionPolicy):
                 before += 1
             elif self._rotates:
                 rotated[token] = deltas.get(token, 0) + before
-        self._deltas[view.layer] = rotated
+        self._deltas[layer] = rotated
         return units
 
 
@@ -164,7 +170,8 @@ def record(
     `model` is a converted folder. Layers with a sliding window below the budget drop their
     oldest tokens without being asked, and do not appear.
     """
-    recorder = _Recorder(config)
+    info = read_info(model)
+    recorder = _Recorder(config, info)
     text = config.to_string()
     scheduler = pagewheel.SchedulerConfig()
     scheduler.use_cache_eviction = True
@@ -186,5 +193,6 @@ def record(
         config.get_recent_size(),
         config.get_max_cache_size(),
         config.apply_rotation,
+        info.layers_without_pages,
     )
     return Trace(ids, generated, texts, text, recorder.decisions, setup)

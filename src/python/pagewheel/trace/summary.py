@@ -48,6 +48,9 @@ def draw_summary(trace: Trace) -> str:
         f"{len(trace.prompt)} tokens of prompt, {len(trace.generated)} generated; "
         f"{len(trace.layers)} layers took {len(trace.decisions)} decisions"
     )
+    if trace.setup and trace.setup.layers_without_pages:
+        without = ", ".join(map(str, trace.setup.layers_without_pages))
+        run += f"; nothing to evict in layers {without}, which keep states"
     figure.text(LEFT, 60, run, colour=MUTED)
     if not trace.layers:
         figure.text(LEFT, 95, "No layer had to decide: nothing was evicted.")

@@ -13,6 +13,7 @@ from convert.gguf_models import write
 from convert.stateful_decoder import Decoder, relative
 from gguf.constants import GGMLQuantizationType as Kind
 
+from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf.file import GGUFFile
 from pagewheel.convert.gguf.source import GGUFSource
 from pagewheel.convert.graph.model import build_model
@@ -91,6 +92,20 @@ def test_deepseeks_keys_and_values_may_be_one_tensor(tmp_path: Path) -> None:
         assert "blk.0.attn_kv_b.weight" in file.tensors
         got = logits(GGUFSource(file), ids)
     assert relative(got, tiny_models.logits(model, ids)) < 1e-4
+
+
+def test_an_expert_may_have_tensors_of_its_own(tmp_path: Path) -> None:
+    """As in Mixtral's files before 2024-04."""
+    model = tiny_models.make("mixtral")
+    ids = tiny_models.random_ids(30)  # shorter than a window
+    path = write(model, tmp_path / "model.gguf", tensor_per_expert=True)
+    with GGUFFile(path) as file:
+        assert "blk.0.ffn_up.4.weight" in file.tensors
+        got = logits(GGUFSource(file), ids)
+        assert relative(got, tiny_models.logits(model, ids)) < 1e-4
+        del file.tensors["blk.0.ffn_up.3.weight"]
+        with pytest.raises(ConversionError, match=r"4 tensors like 'blk\.0\.ffn_up\.0\.weight'"):
+            GGUFSource(file)
 
 
 def test_stacked_experts_stay_in_the_files_type(tmp_path: Path) -> None:

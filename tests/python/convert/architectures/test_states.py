@@ -13,7 +13,9 @@ from conftest import batching_pipeline, drain, greedy
 from convert import tiny_models
 
 import pagewheel
+from pagewheel._pagewheel import describe_operations
 from pagewheel.convert import convert
+from pagewheel.model_info import read_info
 
 TEXT = tiny_models.random_ids(300)
 
@@ -186,6 +188,11 @@ def test_quantised_weights_give_nearly_the_same_distribution(
     assert np.abs(np.array(got) - expected).mean() < 0.1
 
 
+def test_rows_are_trimmed_behind_the_last_layer_that_writes(folder: Path) -> None:
+    """A state needs all tokens; what follows the last one does not."""
+    assert 0 < describe_operations(folder, "CPU", {}).fast_prefill.work_skipped < 1
+
+
 def test_openvinos_attention_is_refused_by_name(folder: Path) -> None:
     with pytest.raises(
         ValueError, match=r"attention_backend is 'openvino', but .*Paged(Causal|Sel).*auto, native"
@@ -193,27 +200,10 @@ def test_openvinos_attention_is_refused_by_name(folder: Path) -> None:
         pagewheel.LLMPipeline(folder, "CPU", attention_backend="openvino")
 
 
-def test_prefixes_are_not_shared_and_the_log_says_so(
-    folder: Path, model: Any, log_probs: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    pipeline = batching_pipeline(
-        folder, enable_prefix_caching=True, num_kv_blocks=blocks(model, 100, 2)
-    )
-    assert "prefixes are not shared yet" in capfd.readouterr().err
-    for length in (100, 100, 90):
-        handle = pipeline.add_request(0, TEXT[:length], greedy(10))
-        drain(pipeline)
-        check_greedy(log_probs, TEXT[:length], list(handle.read_all()[0].generated_ids))
-    assert pipeline.get_metrics().prefix_cache_hit_tokens == 0
-    prefixes = pipeline.get_prefix_cache()
-    assert prefixes.num_tokens() == 0
-    for refused in (
-        lambda: prefixes.pin(TEXT[:40]),
-        lambda: prefixes.save(tmp_path / "prefixes"),
-        lambda: prefixes.load(tmp_path / "prefixes"),
-    ):
-        with pytest.raises(ValueError, match="layers of the model keep states"):
-            refused()
+def test_the_info_names_layers_without_pages(folder: Path, model: Any) -> None:
+    kinds = model.config.get_text_config().layer_types
+    with_states = [i for i, kind in enumerate(kinds) if kind != "full_attention"]
+    assert read_info(folder).layers_without_pages == with_states
 
 
 def test_a_model_without_attention_has_nothing_to_evict(tmp_path: Path) -> None:

@@ -8,14 +8,17 @@
 
 namespace pagewheel::kernels::simd {
 
-/// Fetches a k-block and a group's scales and minima, some way after `weights`.
+/// How far ahead weights are fetched.
+constexpr size_t fetch_distance = 8192;
+
+/// Fetches a k-block and a group's scales and minima, which are at `ahead`, to be read later.
 /// Processors that fetch by themselves do so too late where there are many products for a weight
 /// (benchmarks/notebook.md). Past the end of a matrix it costs nothing and harms nothing.
 template <PackedType type>
-[[gnu::always_inline]] inline void fetch_ahead(const uint8_t* weights) {
-    constexpr size_t distance = 8192, bytes = 64 * bits_of(type) + 64;
+[[gnu::always_inline]] inline void fetch(const uint8_t* ahead) {
+    constexpr size_t bytes = 64 * bits_of(type) + 64;
 #pragma GCC unroll 9
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(weights + distance + i);
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(ahead + i);
 }
 
 /// A group's scales of V::lanes rows of a tile.

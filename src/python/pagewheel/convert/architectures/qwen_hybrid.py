@@ -142,7 +142,7 @@ def _recipe(arch: Architecture, name: str) -> Recipe | None:
     elif arch.model_type == "qwen3_next":
         assert isinstance(mixer, GatedDeltaNet)
         part = _joined_part(mixer, layer, found[3])
-    return part and (part,)
+    return None if part is None else (part,)
 
 
 def _stacked_experts(arch: Architecture, name: str) -> Recipe | None:

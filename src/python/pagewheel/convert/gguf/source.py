@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +22,7 @@ from ..architectures.registry import (
 )
 from ..decoder.architecture import Architecture, weight_shapes
 from ..decoder.rotary import RotaryEmbedding
-from ..files.mapped_file import PagesInUse
+from ..files.mapped_file import MappedTensor, PagesInUse
 from ..weights.weight import (
     DenseWeight,
     QuantizedWeight,
@@ -86,6 +89,27 @@ class _Place:
     transposed: bool = False
 
 
+@dataclass(frozen=True)
+class _ExpertStack:
+    """What a tensor of all experts would be, of files with one for each (llama.cpp's before
+    2024-04).
+    """
+
+    experts: tuple[MappedTensor, ...]
+
+    @property
+    def type(self) -> Any:
+        return self.experts[0].type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.experts), *self.experts[0].shape)
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        return np.concatenate([each.data for each in self.experts])
+
+
 class GGUFSource:
     """Reads the architecture at once, each weight when it is asked for.
 
@@ -95,9 +119,10 @@ class GGUFSource:
 
     def __init__(self, file: GGUFFile) -> None:
         self.file = file
+        self._tensors = _with_expert_stacks(file)
         self.numbers = GGUFConfig(
             Metadata(file.metadata, file.path),
-            {name: tensor.shape for name, tensor in file.tensors.items()},
+            {name: tensor.shape for name, tensor in self._tensors.items()},
             self._vector,
         )
         self.kind = gguf_architecture(self.numbers)
@@ -114,9 +139,10 @@ class GGUFSource:
         Raises ConversionError for a type that is not supported.
         """
         place, shape = self._places[name], self._shapes[name]
-        tensor = self.file.tensors[place.tensor]
+        tensor = self._tensors[place.tensor]
         self._pages.give_back()
-        self._pages.hold(tensor.pages)
+        for each in tensor.experts if isinstance(tensor, _ExpertStack) else (tensor,):
+            self._pages.hold(each.pages)
         weight: Weight
         try:
             if place.transposed:
@@ -143,7 +169,7 @@ class GGUFSource:
         return weight
 
     def _vector(self, name: str) -> list[float]:
-        tensor = self.file.tensors[name]
+        tensor = self._tensors[name]
         values = dense_f32(decode(name, tensor.type, tensor.shape, tensor.data))
         return [float(each) for each in values]
 
@@ -234,7 +260,7 @@ class GGUFSource:
 
     def _check_tensors(self) -> None:
         for place in self._places.values():
-            tensor = self.file.tensors.get(place.tensor)
+            tensor = self._tensors.get(place.tensor)
             if tensor is None:
                 raise ConversionError(f"{self.file.path}: the tensor {place.tensor!r} is missing")
             # llama.cpp writes a matrix of one row as a vector.
@@ -253,7 +279,7 @@ class GGUFSource:
             for block in range(self.numbers.layers, self.numbers.integer("block_count"))
         )
         unknown = sorted(
-            each for each in self.file.tensors.keys() - known if not each.startswith(left_out)
+            each for each in self._tensors.keys() - known if not each.startswith(left_out)
         )
         if unknown:
             raise ConversionError(
@@ -275,6 +301,30 @@ class GGUFSource:
         head = np.concatenate([np.arange(0, dims, 2), np.arange(1, dims, 2), np.arange(dims, size)])
         order: npt.NDArray[np.intp] = np.arange(rows // size)[:, None] * size + head
         return order.reshape(-1)
+
+
+def _with_expert_stacks(file: GGUFFile) -> dict[str, MappedTensor | _ExpertStack]:
+    tensors: dict[str, MappedTensor | _ExpertStack] = {}
+    stacks: dict[str, dict[int, MappedTensor]] = defaultdict(dict)
+    for name, tensor in file.tensors.items():
+        expert = re.fullmatch(r"(blk\.\d+\.ffn_(?:gate|up|down))\.(0|[1-9]\d{0,5})\.weight", name)
+        if expert:
+            stacks[f"{expert[1]}_exps.weight"][int(expert[2])] = tensor
+        else:
+            tensors[name] = tensor
+    for name, experts in stacks.items():
+        stack = tuple(experts[number] for number in sorted(experts))
+        if (
+            name in tensors
+            or max(experts) >= len(experts)
+            or any((each.type, each.shape) != (stack[0].type, stack[0].shape) for each in stack)
+        ):
+            raise ConversionError(
+                f"{file.path}: {len(stack)} tensors like {stack[0].name!r} are no stack: "
+                "experts must be numbered 0, 1, 2..., their types and shapes equal"
+            )
+        tensors[name] = _ExpertStack(stack)
+    return tensors
 
 
 def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:

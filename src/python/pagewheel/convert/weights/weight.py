@@ -142,7 +142,8 @@ def with_column_blocks(weight: Weight, order: Sequence[int]) -> Weight:
     size = weight.shape[-1] // len(order)
     if size % weight.group_size:
         raise ConversionError(f"groups of {weight.group_size} values do not fit heads of {size}")
-    return replace(weight, **{name: moved(each) for name, each in _arrays(weight).items()})
+    arrays: dict[str, Any] = {name: moved(each) for name, each in _arrays(weight).items()}
+    return replace(weight, **arrays)
 
 
 def _interleaved(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:

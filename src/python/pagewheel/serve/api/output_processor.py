@@ -140,7 +140,7 @@ class OutputProcessor:
             for delta in deltas:
                 num_failed += delta.finish_reason == "error"
                 if num_failed == len(self.messages):  # else the others go on
-                    raise _no_token_left()
+                    raise _no_token_left(delta)
                 message = self.messages[delta.index]
                 if message.is_ended:
                     continue
@@ -199,16 +199,12 @@ def _refuse_nothing(outputs: Sequence[OutputDelta]) -> None:
     if all(each.timed_out and not each.tokens for each in outputs):
         raise too_late()
     if all(each.finish_reason == "error" for each in outputs):
-        raise _no_token_left()
+        raise _no_token_left(outputs[0])
 
 
-def _no_token_left() -> RequestError:
-    return RequestError(
-        Kind.INVALID,
-        "no token may come next: of the grammar's limits one is reached, or other bans leave "
-        "nothing of what it allows",
-        "grammar_failed",
-    )
+def _no_token_left(output: OutputDelta) -> RequestError:
+    reason = output.stop_reason or "the grammar allows none, or other bans leave nothing of it"
+    return RequestError(Kind.INVALID, f"no token may come next: {reason}", "grammar_failed")
 
 
 def arguments_of(text: str) -> RawJson:

@@ -21,15 +21,6 @@ using pagewheel::StringInputs;
 
 using OptionalGenerationConfig = std::optional<GenerationConfig>;
 
-/// A property of pipelines: drafts from what the texts repeat.
-inline constexpr ov::Property<bool> prompt_lookup{"prompt_lookup"};
-/// There are no draft models yet: throws InvalidArgument.
-template <class... Arguments>
-std::pair<std::string, ov::Any> draft_model(const std::filesystem::path& models_path,
-                                            Arguments&&...) {
-    refuse_missing("draft_model is " + models_path.string(), "draft models");
-}
-
 /// Properties of a pipeline. Throws InvalidArgument where they ask for what is not there.
 inline ov::AnyMap supported_by_pipelines(ov::AnyMap properties) {
     const auto scheduling = properties.find("scheduler_config");

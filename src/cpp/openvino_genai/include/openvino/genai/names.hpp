@@ -39,6 +39,8 @@ using pagewheel::MeanStdPair;
 using pagewheel::PerfMetrics;
 using pagewheel::PipelineMetrics;
 using pagewheel::RawPerfMetrics;
+using pagewheel::SDPerfMetrics;
+using pagewheel::SDPerModelsPerfMetrics;
 using pagewheel::StopCriteria;
 using pagewheel::StreamerBase;
 using pagewheel::StreamerVariant;
@@ -56,7 +58,7 @@ using GenerationHandleImpl = pagewheel::GenerationHandle;
 using GenerationHandle = std::shared_ptr<GenerationHandleImpl>;
 /// What a callback of text answers; true is STOP.
 using CallbackTypeVariant = std::variant<bool, StreamingStatus>;
-/// What pipelines with two models would have besides.
+/// What pipelines with two models have besides.
 using ExtendedPerfMetrics = PerfMetrics;
 
 [[noreturn]] inline void refuse_missing(const std::string& what, const char* feature) {

@@ -47,16 +47,6 @@ uint32_t magnitude_bits(const float* x) {
     return uint32_t(_mm_cvtsi128_si32(_mm_max_epi32(most, _mm_shuffle_epi32(most, 0xb1))));
 }
 
-Scaling scaling_of_bytes(const float* x) {
-    __m256 highest = _mm256_setzero_ps(), below = highest;  // and minus the lowest
-    for (size_t i = 0; i < 4; ++i) {
-        const __m256 v = _mm256_loadu_ps(x + 8 * i);
-        highest = _mm256_max_ps(highest, v);
-        below = _mm256_max_ps(below, _mm256_sub_ps(_mm256_setzero_ps(), v));
-    }
-    return byte_scaling(Avx2::reduce_max(highest), -Avx2::reduce_max(below));
-}
-
 /// The bytes of 32 numbers of -1904..1904.
 void store_wide(const __m256i (&q)[4], int8_t* out) {
     __m256i high[2], shared[2], low[2];
@@ -76,8 +66,8 @@ void store_wide(const __m256i (&q)[4], int8_t* out) {
 
 /// 32 floats to the place `at` of the block.
 void quantize_k_block(const float* in, const QuantizedBlock& block, size_t at) {
-    const auto [factor, scale] =
-        block.wide() ? wide_scaling(magnitude_bits(in)) : scaling_of_bytes(in);
+    const uint32_t largest = magnitude_bits(in);
+    const auto [factor, scale] = block.wide() ? wide_scaling(largest) : byte_scaling(largest);
     __m256i q[4];
     for (size_t i = 0; i < 4; ++i) q[i] = rounded(in + 8 * i, factor);
     const __m256i sum =
@@ -243,7 +233,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, size_t half,
                 sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sums[r]);
                 sums[r] = _mm256_fmadd_ps(minima, _mm256_set1_ps(block.sums[at]), sums[r]);
             }
-            if (half == 0) simd::fetch_ahead<type>(in);
+            if (half == 0) simd::fetch<type>(in + simd::fetch_distance);
             in += 64 * bits_of(type);
         }
     }
@@ -276,7 +266,7 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
 LinearKernels kernels_here() {
     return {quantize,
             multiply_any,
-            nullptr,
+            1,
             simd::rms_norm<Avx2>,
             simd::swiglu<Avx2>,
             simd::rotate<Avx2>,

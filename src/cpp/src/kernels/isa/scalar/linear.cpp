@@ -59,15 +59,6 @@ const uint8_t* read_group(const PackedLinear& weights, const uint8_t* in, float*
 constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
 
-Scaling scaling_of_bytes(const float* x, size_t size) {
-    float highest = 0, lowest = 0;
-    for (size_t i = 0; i < size; ++i) {
-        highest = std::max(highest, x[i]);
-        lowest = std::min(lowest, x[i]);
-    }
-    return byte_scaling(highest, lowest);
-}
-
 uint32_t magnitude_bits(const float* x, size_t size) {
     uint32_t largest = 0;
     for (size_t i = 0; i < size; ++i) {
@@ -101,8 +92,9 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
             const float* in = x + r * stride + (c - k_block_begin) * k_block;
             const size_t size = std::min(k_block, k - c * k_block);
             const size_t at = c * block.stride + r;
+            const uint32_t largest = magnitude_bits(in, size);
             const auto [factor, scale] =
-                block.wide() ? wide_scaling(magnitude_bits(in, size)) : scaling_of_bytes(in, size);
+                block.wide() ? wide_scaling(largest) : byte_scaling(largest);
             const float steps = block.wide() ? wide_activation_steps : activation_steps;
             int values[k_block] = {}, sum = 0;
             for (size_t i = 0; i < size; ++i) {
@@ -244,8 +236,7 @@ Bf16Kernels bf16_reference() {
 }
 
 LinearKernels linear_reference() {
-    return {quantize, multiply, nullptr,        rms_norm,
-            swiglu,   rotate,   inner_products, bf16_reference()};
+    return {quantize, multiply, 1, rms_norm, swiglu, rotate, inner_products, bf16_reference()};
 }
 
 }  // namespace pagewheel::kernels

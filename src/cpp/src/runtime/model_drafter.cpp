@@ -1,0 +1,153 @@
+#include "runtime/model_drafter.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "base/check.hpp"
+#include "sampling/log_probs.hpp"
+
+namespace pagewheel {
+namespace {
+
+/// Drafts are right by how likely the draft model finds them.
+uint8_t kind_of(float probability) {
+    constexpr float least[] = {0.1f,  0.2f, 0.3f,  0.4f,  0.5f,  0.6f,   0.7f,  0.8f,
+                               0.85f, 0.9f, 0.94f, 0.97f, 0.99f, 0.997f, 0.999f};
+    static_assert(std::size(least) + 1 == Draft::num_kinds);
+    const auto kind = std::upper_bound(std::begin(least), std::end(least), probability);
+    return uint8_t(Draft::first_computed + size_t(kind - std::begin(least)));
+}
+
+Model& with_cache(Model& model, size_t num_blocks) {
+    check_argument(model.blocks_per_state() == 0, ErrorCode::model_unsupported,
+                   ParameterName("draft_model"),
+                   " has layers that keep states, which cannot go back to before a wrong draft");
+    model.allocate_cache(num_blocks);
+    return model;
+}
+
+}  // namespace
+
+ModelDrafter::ModelDrafter(std::unique_ptr<Model> model, const SchedulerConfig& config,
+                           const Limits& limits)
+    : m_model(std::move(model)),
+      m_limits(limits),
+      m_scheduler(config, limits.num_blocks, with_cache(*m_model, limits.num_blocks).block_size()) {
+}
+
+bool ModelDrafter::can_read(const SequenceState& sequence) const {
+    const size_t count = sequence.tokens.size() + sequence.drafts->proposed.size();
+    return count <= m_scheduler.max_tokens() &&
+           (m_limits.context_length == 0 || count < m_limits.context_length);
+}
+
+void ModelDrafter::extend(const std::vector<SequenceState*>& sequences) {
+    m_wanted.clear();
+    for (SequenceState* sequence : sequences)
+        if (can_read(*sequence)) follow(*sequence);
+    if (m_wanted.empty()) return;
+    try {
+        run();
+    } catch (...) {
+        // What the step was to write is not in the cache.
+        for (const auto& [sequence, shadow] : m_shadows) m_scheduler.discard(*shadow);
+        m_shadows.clear();
+        throw;
+    }
+}
+
+void ModelDrafter::follow(SequenceState& sequence) {
+    std::unique_ptr<Shadow>& shadow = m_shadows[&sequence];
+    const bool is_new = !shadow;
+    if (is_new) {
+        shadow = std::make_unique<Shadow>();
+        shadow->original = &sequence;
+        shadow->priority = sequence.priority;
+        shadow->prefix_key = sequence.prefix_key;
+        shadow->prompt_length = sequence.prompt_length;
+    }
+    std::vector<int64_t>& tokens = shadow->tokens;
+    const std::vector<Draft>& drafts = sequence.drafts->proposed;
+    if (drafts.empty()) {
+        // What of the drafts was confirmed is computed.
+        size_t& known = shadow->num_known;
+        const size_t most = std::min(tokens.size(), sequence.tokens.size());
+        while (known < most && tokens[known] == sequence.tokens[known]) ++known;
+        shadow->num_drafted = 0;
+        tokens.resize(known);
+        const size_t computed = std::min(known, sequence.tokens.size() - 1);
+        if (shadow->num_cached > computed)
+            m_scheduler.rollback(*shadow, shadow->num_cached - computed);
+        const auto beyond = [&](int64_t token) { return size_t(token) >= m_model->vocabulary(); };
+        const auto fresh = sequence.tokens.begin() + ptrdiff_t(known);
+        if (std::any_of(fresh, sequence.tokens.end(), beyond)) {
+            m_scheduler.discard(*shadow);
+            m_shadows.erase(&sequence);
+            return;
+        }
+        tokens.insert(tokens.end(), fresh, sequence.tokens.end());
+        known = tokens.size();
+    }
+    // After a preemption the shadow has lost earlier drafts, too.
+    while (tokens.size() < sequence.tokens.size() + drafts.size())
+        tokens.push_back(drafts[tokens.size() - sequence.tokens.size()].token);
+    shadow->num_drafted = drafts.size();
+    if (is_new)
+        m_scheduler.add(*shadow);
+    else
+        m_scheduler.resume(*shadow);
+    m_wanted.insert(shadow.get());
+}
+
+void ModelDrafter::run() {
+    const Batch& batch = m_scheduler.schedule();
+    if (batch.empty()) return;
+    const auto begin = Clock::now();
+    const bool decodes =
+        std::none_of(batch.entries.begin(), batch.entries.end(),
+                     [](const BatchEntry& entry) { return entry.sequence->is_prefilling(); });
+    const Logits logits = m_model->run(batch, {});
+    m_scheduler.advance();
+    take_drafts(batch, logits);
+    if (decodes) m_times.record(batch.num_tokens, double(microseconds_since(begin)));
+#ifndef NDEBUG
+    m_scheduler.store().check_integrity();
+#endif
+}
+
+void ModelDrafter::take_drafts(const Batch& batch, const Logits& logits) {
+    const Isa isa = detected_isa();
+    size_t row = 0;
+    for (const BatchEntry& entry : batch.entries) {
+        row += entry.num_logits;
+        if (entry.num_logits == 0 || m_wanted.count(entry.sequence) == 0) continue;
+        const float* last = logits.row(row - 1);
+        const auto token = int64_t(find_best_token(last, logits.vocabulary, isa));
+        if (size_t(token) >= m_limits.vocabulary) continue;
+        const float probability = std::exp(LogProbs(last, logits.vocabulary, isa).of(token));
+        const auto& shadow = static_cast<const Shadow&>(*entry.sequence);
+        shadow.original->drafts->proposed.push_back({token, kind_of(probability)});
+    }
+}
+
+double ModelDrafter::time_to_extend(size_t count) const {
+    return m_times.level() * m_times.of(count);
+}
+
+void ModelDrafter::finish(const SequenceState& sequence) {
+    m_repeats.finish(sequence);
+    const auto found = m_shadows.find(&sequence);
+    if (found == m_shadows.end()) return;
+    m_scheduler.remove(*found->second);
+    m_shadows.erase(found);
+    if (m_shadows.empty()) m_scheduler.give_back_unused(m_model->cache());
+}
+
+void ModelDrafter::forget(const std::optional<std::set<std::string>>& salts) {
+    m_repeats.forget(salts);
+    m_scheduler.clear_prefixes(salts);
+    m_scheduler.give_back_unused(m_model->cache());
+}
+
+}  // namespace pagewheel

@@ -1,0 +1,69 @@
+// Drafts by a smaller model with the same vocabulary.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "pagewheel/scheduler_config.hpp"
+#include "runner/model.hpp"
+#include "runtime/drafting.hpp"
+#include "runtime/step_times.hpp"
+#include "runtime/suffix_drafter.hpp"
+#include "scheduling/scheduler.hpp"
+
+namespace pagewheel {
+
+/// Takes the likeliest token of the draft model after each sequence, of all sequences in one step
+/// of that model. Each sequence has another one in a scheduler of the draft model's own, which
+/// reads what the first has and has no token of its own but drafts. So the draft model's cache
+/// shares prefixes, preempts where blocks are short, and reads prompts in chunks: of each prompt
+/// one in a step, and its sequence has no drafts before it is read. What is repeated costs nothing,
+/// so it is proposed, too.
+class ModelDrafter final : public Drafter {
+public:
+    struct Limits {
+        size_t num_blocks;      ///< of the draft model's cache
+        size_t context_length;  ///< positions the draft model was made for; 0: not known
+        size_t vocabulary;      ///< of the model that is drafted for
+    };
+
+    /// The config is the pipeline's. Throws InvalidArgument for a model that cannot draft.
+    ModelDrafter(std::unique_ptr<Model> model, const SchedulerConfig& config, const Limits& limits);
+
+    void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override {
+        m_repeats.propose(sequence, most, drafts);
+    }
+    bool computes() const override { return true; }
+    void extend(const std::vector<SequenceState*>& sequences) override;
+    double time_to_extend(size_t count) const override;
+    void finish(const SequenceState& sequence) override;
+    void forget(const std::optional<std::set<std::string>>& salts) override;
+
+private:
+    /// The draft model's sequence of another one.
+    struct Shadow : Sequence {
+        SequenceState* original = nullptr;
+        size_t num_known = 0;  ///< tokens, from the first on, that both have
+    };
+
+    bool can_read(const SequenceState& sequence) const;
+    /// Makes its shadow have the sequence's tokens and its drafts, the last of them to be computed.
+    void follow(SequenceState& sequence);
+    void run();
+    void take_drafts(const Batch& batch, const Logits& logits);
+
+    const std::unique_ptr<Model> m_model;
+    const Limits m_limits;
+    Scheduler m_scheduler;
+    SuffixDrafter m_repeats{/*learns=*/true};
+    StepTimes m_times;
+    std::unordered_map<const SequenceState*, std::unique_ptr<Shadow>> m_shadows;
+    std::set<const Sequence*> m_wanted;  // shadows whose next token is asked for
+};
+
+}  // namespace pagewheel

@@ -1,0 +1,242 @@
+// Drafts by a second model: how many there are, what they cost, and that they change no answer.
+#include "runtime/model_drafter.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "support/engine_fixture.hpp"
+
+namespace pagewheel {
+namespace {
+
+class EngineWithDraftModel : public EngineTest {
+protected:
+    /// Engine whose draft model says what `next` does.
+    void make_with(const SchedulerConfig& config = scheduler()) {
+        auto scripted = std::make_unique<ScriptedModel>();
+        drafting = scripted.get();
+        draft_model = std::move(scripted);
+        make(config);
+    }
+    static GenerationConfig drafted(size_t count, size_t num_assistant_tokens) {
+        GenerationConfig config = greedy(count);
+        config.num_assistant_tokens = num_assistant_tokens;
+        return config;
+    }
+    StepStatistics sums() const { return engine->statistics().all_steps; }
+    static auto sleeping(int microseconds) {
+        return [=](const Batch&) {
+            std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+        };
+    }
+
+    ScriptedModel* drafting = nullptr;
+};
+
+TEST_F(EngineWithDraftModel, OneDraftStepServesAllSequencesAndReadsEachTokenOnce) {
+    SchedulerConfig config = scheduler();
+    config.max_num_batched_tokens = 64;
+    make_with(config);
+    size_t runs = 0, tokens = 0;
+    drafting->before_run = [&](const Batch& batch) {
+        ++runs;
+        tokens += batch.num_tokens;
+    };
+    const GenerationHandle first = submit({1, 2, 3}, drafted(13, 3));
+    const GenerationHandle second = submit({40, 41, 42, 43}, drafted(13, 3));
+    finish();
+    EXPECT_EQ(generated(first), (Tokens{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}));
+    EXPECT_EQ(generated(second).back(), 56);
+    EXPECT_EQ(engine->statistics().num_steps, 1u + 3u);
+    EXPECT_EQ(sums().num_accepted_tokens, 18u);
+    EXPECT_EQ(runs, 9u);
+    // The prompts and what was generated, but for the last draft and the two tokens after it.
+    EXPECT_EQ(tokens, 3u + 4u + 2u * 11u);
+    EXPECT_EQ(num_free(), num_blocks);
+}
+
+TEST_F(EngineWithDraftModel, WrongDraftsAreRolledBackInBothCaches) {
+    make_with();
+    drafting->next = [](int64_t token) { return token % 3 == 0 ? token : token + 1; };
+    const GenerationHandle handle = submit({1}, drafted(30, 4));
+    finish();  // scripted models check that each slot has its token
+    Tokens expected;
+    for (int64_t token = 2; token < 32; ++token) expected.push_back(token);
+    EXPECT_EQ(generated(handle), expected);
+    EXPECT_GT(sums().num_accepted_tokens, 10u);
+    EXPECT_GT(sums().num_drafted_tokens, sums().num_accepted_tokens);
+}
+
+TEST_F(EngineWithDraftModel, DraftsNothingWhereTheDraftModelIsTooSlow) {
+    for (const int draft_time : {20, 2000}) {
+        make_with();
+        model->before_run = sleeping(1000);
+        drafting->before_run = sleeping(draft_time);
+        submit({1}, greedy(60));
+        finish();
+        if (draft_time < 1000) {
+            EXPECT_GT(sums().num_accepted_tokens, 30u);
+        } else {
+            EXPECT_LT(sums().num_drafted_tokens, 6u);
+        }
+    }
+}
+
+TEST_F(EngineWithDraftModel, DraftsNothingWhereTheDraftModelIsWrong) {
+    make_with();
+    model->before_run = sleeping(500);
+    drafting->before_run = sleeping(100);
+    drafting->next = [](int64_t) { return 7; };
+    submit({1}, greedy(95));
+    finish();
+    EXPECT_LT(sums().num_drafted_tokens, 20u);
+    EXPECT_LT(sums().num_draft_steps, 25u);
+}
+
+TEST_F(EngineWithDraftModel, DraftsAsLongAsItIsSureOfThem) {
+    make_with();
+    // It is not sure of what comes after each fourth token, and wrong then.
+    drafting->score = [](const Tokens& tokens, size_t count, float* logits) {
+        const int64_t last = tokens[count - 1];
+        if (last % 4 == 0)
+            logits[7] = 0.1f;
+        else
+            logits[(last + 1) % int64_t(ScriptedModel::words)] = 12;
+    };
+    GenerationConfig config = greedy(150);
+    config.assistant_confidence_threshold = 0.4f;
+    submit({1}, config);
+    finish();
+    EXPECT_GT(sums().num_accepted_tokens, 90u);
+    EXPECT_LT(sums().num_drafted_tokens - sums().num_accepted_tokens, 12u);
+}
+
+TEST_F(EngineWithDraftModel, WhatIsRepeatedIsNotComputedAgain) {
+    make_with();
+    model->before_run = sleeping(500);
+    drafting->before_run = sleeping(200);
+    drafting->next = [](int64_t token) { return token % 2 == 0 ? token + 1 : 7; };
+    size_t steps = 0;
+    for (int i = 0; i < 2; ++i) {
+        const size_t before = sums().num_draft_steps;
+        submit({1}, greedy(90));
+        finish();
+        steps = sums().num_draft_steps - before;
+    }
+    EXPECT_GT(sums().num_accepted_tokens, 70u);
+    EXPECT_LT(steps, 30u);
+}
+
+TEST_F(EngineWithDraftModel, AFailureEndsTheRequestsThatWereDraftedForAndNoOther) {
+    make_with();
+    bool fails = true;
+    drafting->before_run = [&](const Batch&) {
+        if (fails) throw std::runtime_error("no memory");
+    };
+    const GenerationHandle bad = submit({1}, drafted(9, 2));
+    finish();
+    EXPECT_EQ(bad.get_status(), Status::CANCEL);
+    expect_told(bad, "the drafter failed: no memory");
+    fails = false;
+    const GenerationHandle good = submit({1}, drafted(9, 2));
+    finish();
+    EXPECT_EQ(generated(good), (Tokens{2, 3, 4, 5, 6, 7, 8, 9, 10}));
+    EXPECT_EQ(sums().num_accepted_tokens, 5u);
+}
+
+TEST_F(EngineWithDraftModel, WhatEndsBeyondTheDraftModelsContextGoesOnWithoutDrafts) {
+    draft_context_length = 20;
+    make_with();
+    const GenerationHandle handle = submit({1}, drafted(40, 3));
+    finish();
+    EXPECT_EQ(generated(handle).size(), 40u);
+    EXPECT_GT(sums().num_drafted_tokens, 10u);
+    EXPECT_LE(sums().num_drafted_tokens, 20u);
+}
+
+TEST_F(EngineWithDraftModel, ItsCacheIsInTheSameMemory) {
+    SchedulerConfig config;
+    config.cache_size = 32;  // blocks of 1 GB each
+    make(config);
+    EXPECT_EQ(engine->statistics().num_blocks, 32u);
+    make_with(config);
+    EXPECT_EQ(engine->statistics().num_blocks, 16u);
+}
+
+/// What comes depends on all tokens so far, so that a wrong one in a cache would be seen.
+void score_by_all(const Tokens& tokens, size_t count, float* logits) {
+    size_t hash = 1;
+    for (size_t i = 0; i < count; ++i) hash = hash * 31 + size_t(tokens[i]);
+    std::mt19937 random{unsigned(hash)};
+    for (size_t i = 0; i < ScriptedModel::words; ++i) logits[i] = float(random() % 1000) / 100;
+}
+
+/// Samples and greedy answers of requests that share prefixes, are cancelled, have priorities, and
+/// do not fit the caches together.
+std::vector<GenerationOutput> soak(Engine& engine, size_t count, bool has_drafts) {
+    std::mt19937 random(5);
+    std::vector<GenerationHandle> handles;
+    for (size_t i = 0; i < count; ++i) {
+        GenerationConfig config;
+        config.max_new_tokens = 1 + random() % 40;
+        config.do_sample = i % 3 == 0;
+        config.temperature = 0.3f;
+        config.rng_seed = i;
+        config.logprobs = i % 2;
+        config.num_return_sequences = config.do_sample ? 1 + i % 3 : 1;
+        config.priority = int(i % 5 == 0);
+        if (i % 7 == 0) config.stop_strings = {"ab", "jj"};
+        const size_t num_drafts = random() % 8;
+        if (has_drafts) config.num_assistant_tokens = num_drafts;
+        Tokens prompt(1 + random() % 20, int64_t(i % 4));
+        handles.emplace_back(engine.submit(std::nullopt, prompt, config));
+        for (size_t k = random() % 3; k > 0; --k) engine.step();
+        if (i % 10 == 9) handles[i - 4].cancel();
+    }
+    while (engine.has_work()) engine.step();
+    std::vector<GenerationOutput> all;
+    for (size_t i = 0; i < count; ++i)
+        if (i % 10 != 5)
+            for (const GenerationOutput& output : handles[i].outputs_so_far(true))
+                all.push_back(output);
+    return all;
+}
+
+TEST_F(EngineWithDraftModel, FiveHundredRandomRequestsAreAnsweredAsWithoutDrafts) {
+    SchedulerConfig config = scheduler();
+    config.enable_prefix_caching = true;
+    config.num_kv_blocks = 40;
+    config.max_num_batched_tokens = 40;
+    make(config);
+    model->score = score_by_all;
+    const auto expected = soak(*engine, 500, false);
+    EXPECT_GT(engine->statistics().num_preemptions, 20u);
+    EXPECT_EQ(sums().num_drafted_tokens, 0u);
+    for (const unsigned percent_wrong : {0, 30, 100}) {
+        make_with(config);
+        model->score = score_by_all;
+        drafting->score = [&, random = std::mt19937(3)](const Tokens& tokens, size_t count,
+                                                        float* logits) mutable {
+            if (random() % 100 < percent_wrong)
+                logits[random() % ScriptedModel::words] = 5;
+            else
+                score_by_all(tokens, count, logits);
+        };
+        const auto answers = soak(*engine, 500, true);
+        EXPECT_GT(sums().num_drafted_tokens, 3000u);
+        EXPECT_GT(sums().num_accepted_tokens, percent_wrong < 100 ? 500u : 0u);
+        EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
+        ASSERT_EQ(answers.size(), expected.size());
+        for (size_t i = 0; i < answers.size(); ++i) {
+            ASSERT_EQ(answers[i].generated_ids, expected[i].generated_ids) << i;
+            ASSERT_EQ(answers[i].generated_log_probs, expected[i].generated_log_probs) << i;
+            ASSERT_EQ(answers[i].text, expected[i].text) << i;
+            ASSERT_EQ(answers[i].finish_reason, expected[i].finish_reason) << i;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace pagewheel
