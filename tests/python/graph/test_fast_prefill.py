@@ -55,6 +55,7 @@ class Model:
     folder: Path
     logits: Callable[[list[int], str], Any]
     keeps_states: bool = False
+    attends: bool = True
 
 
 def make_model(name: str, folder: Path) -> Model:
@@ -75,7 +76,9 @@ def make_model(name: str, folder: Path) -> Model:
             return tiny_models.logits(model, ids)
 
     keeps_states = bool(kind) and model.config.model_type in tiny_models.WITH_STATES
-    return Model(convert(source, folder / "model", progress=False), logits, keeps_states)
+    attends = not (bool(kind) and model.config.model_type == "mamba2")
+    converted = convert(source, folder / "model", progress=False)
+    return Model(converted, logits, keeps_states, attends)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -94,6 +97,8 @@ def backend(request: pytest.FixtureRequest, model: Model) -> str:
 def pair(model: Model, backend: str) -> Pair:
     # A state takes a block, too.
     blocks = 72 if model.keeps_states else 36
+    if not model.attends:  # 256 blocks for each of 16 states
+        blocks += 16 * 256
     limits = {"max_num_batched_tokens": STEP, "num_kv_blocks": blocks}
     return make_pair(model.folder, backend, enable_prefix_caching=True, **limits)
 

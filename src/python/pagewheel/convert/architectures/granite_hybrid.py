@@ -45,8 +45,7 @@ def _granite_hybrid(reader: Reader) -> Architecture:
     if rotates:
         return arch
     return arch.with_layers(
-        lambda index, layer: layer.with_attention(rotary=None) if attends[index] else layer,
-        rotary=(),
+        lambda index, layer: layer.with_attention(rotary=None) if attends[index] else layer
     )
 
 

@@ -69,7 +69,7 @@ def _nemotron_h(reader: Reader) -> Architecture:
         vocab_size=config.positive("vocab_size"),
         context_length=config.positive("max_position_embeddings"),
         layers=tuple(layers[kind] for kind in kinds),
-        rotary=(),
+        rotary=(reader.rotary(),),  # which no layer has
         norm_eps=config.not_negative("layer_norm_epsilon"),
         tied_embeddings=config.boolean("tie_word_embeddings"),
     )
