@@ -326,7 +326,8 @@ void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) {
 void Scheduler::advance() {
     for (const BatchEntry& entry : m_batch.entries) {
         Sequence& sequence = *entry.sequence;
-        if (sequence.state != no_state && entry.num_sampled > 1) {
+        const bool has_drafts = sequence.num_cached + entry.num_tokens > sequence.num_committed();
+        if (sequence.state != no_state && has_drafts) {
             sequence.confirmed_state = sequence.state;
             sequence.num_confirmed = sequence.num_cached;
         } else if (sequence.state != no_state && sequence.state != sequence.next_state) {
@@ -351,10 +352,6 @@ void Scheduler::rollback(Sequence& sequence, size_t count) {
                     " tokens are to be rolled back of ", sequence.num_cached, " beside ",
                     sequence.num_drafted, " drafts");
     sequence.num_cached -= count;
-    for (const size_t needed = blocks_for(sequence.num_slots()); sequence.blocks.size() > needed;) {
-        m_store.release(sequence.blocks.back());
-        sequence.blocks.pop_back();
-    }
     const StateId confirmed = std::exchange(sequence.confirmed_state, no_state);
     if (confirmed != no_state && count > 0) {
         m_store.release_state(std::exchange(sequence.state, confirmed));
@@ -362,6 +359,10 @@ void Scheduler::rollback(Sequence& sequence, size_t count) {
         sequence.num_cached = sequence.num_confirmed;
     } else if (confirmed != no_state) {
         m_store.release_state(confirmed);
+    }
+    for (const size_t needed = blocks_for(sequence.num_slots()); sequence.blocks.size() > needed;) {
+        m_store.release(sequence.blocks.back());
+        sequence.blocks.pop_back();
     }
     share_blocks(sequence);
 }
