@@ -28,6 +28,7 @@ from pagewheel.cli.chat import (
     open_pipeline,
 )
 from pagewheel.cli.endpoint import api_base
+from pagewheel.cli.evaluate_cache import evaluate_cache
 from pagewheel.cli.generation_options import Sampling, StructureOptions, generation_options
 from pagewheel.cli.models import list_models, pull, remove, show_cache
 from pagewheel.cli.serve import serve
@@ -356,6 +357,7 @@ app.command("list")(list_models)
 app.command("rm")(remove)
 app.command("cache")(show_cache)
 app.command("bench-serve")(bench_serve)
+app.command("evaluate-cache")(evaluate_cache)
 
 
 def main() -> None:
