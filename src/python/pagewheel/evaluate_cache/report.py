@@ -75,11 +75,14 @@ class Report:
     def _read(self, path: Path) -> None:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            about, results = content["about"], content["results"]
+            about, results = dict(content["about"]), content["results"]
         except (ValueError, KeyError, TypeError):
             raise InvalidArgumentError(f"{path} is no result of evaluate-cache") from None
-        if about != self.about:
-            raise InvalidArgumentError(f"{path} was measured with {about}; now it is {self.about}")
+        for name, value in self.about.items():
+            if about.get(name) != value:
+                raise InvalidArgumentError(
+                    f"{path} has {name} {about.get(name)}, which is {value} now; name another file"
+                )
         self.results = results
 
     @staticmethod
