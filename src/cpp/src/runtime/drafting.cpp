@@ -1,7 +1,6 @@
 #include "runtime/drafting.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/check.hpp"
@@ -55,7 +54,7 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
         sequence.num_drafted = proposal.length;
         m_drafted.push_back(&sequence);
     }
-    step.draft_time = microseconds_since(begin);
+    step.draft_time = double(microseconds_since(begin, m_now()));
 }
 
 void Drafting::end(Requests& requests, Request& request, const std::exception& error) {
@@ -121,7 +120,7 @@ void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows
                 end(requests, *sequence->request, error);
         }
         ++step.num_draft_steps;
-        m_spent += microseconds_since(begin);
+        m_spent += double(microseconds_since(begin, m_now()));
     }
 }
 
@@ -185,10 +184,6 @@ void Drafting::settle(SequenceState& sequence, std::vector<Draft>& drafts) {
 float Drafting::rate_of(const SequenceState& sequence, size_t kind) const {
     return sequence.drafts->rates.rate(kind, m_rates.rate(kind, first_rate, first_weight),
                                        first_weight);
-}
-
-double Drafting::microseconds_since(Clock::time_point begin) const {
-    return std::chrono::duration<double, std::micro>(m_now() - begin).count();
 }
 
 double Drafting::time_of(size_t rows) const {

@@ -98,7 +98,6 @@ private:
     void settle(SequenceState& sequence);
     void settle(SequenceState& sequence, std::vector<Draft>& drafts);
     float rate_of(const SequenceState& sequence, size_t kind) const;
-    double microseconds_since(Clock::time_point begin) const;
     /// What a step of so many rows takes beside the drafter's time, in units of StepTimes.
     double time_of(size_t rows) const;
     /// `num_rows` are those of the step without drafts.

@@ -119,7 +119,7 @@ std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const Schedu
             num_draft_blocks(*m_model, parts.draft_model.get(), m_scheduler.pool().size()),
             parts.draft_context_length, m_model->vocabulary()};
         parts.drafter =
-            std::make_unique<ModelDrafter>(std::move(parts.draft_model), config, limits);
+            std::make_unique<ModelDrafter>(std::move(parts.draft_model), config, limits, m_now);
     }
     if (!parts.drafter) parts.drafter = std::make_unique<SuffixDrafter>(automatic);
     return std::make_unique<Drafting>(
@@ -256,8 +256,7 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const auto failure = attempt(batch, [&] { m_tokens.sample(batch, logits); });
     if (m_eviction && !failure) evict(batch);
     m_step.sampling_time = microseconds_since(sampling);
-    const std::chrono::duration<double, std::micro> time = m_now() - begin;
-    m_drafting->record(batch, time.count());
+    m_drafting->record(batch, double(microseconds_since(begin, m_now())));
     return failure;
 }
 

@@ -30,9 +30,10 @@ Model& with_cache(Model& model, size_t num_blocks) {
 }  // namespace
 
 ModelDrafter::ModelDrafter(std::unique_ptr<Model> model, const SchedulerConfig& config,
-                           const Limits& limits)
+                           const Limits& limits, std::function<Clock::time_point()> now)
     : m_model(std::move(model)),
       m_limits(limits),
+      m_now(std::move(now)),
       m_scheduler(config, limits.num_blocks, with_cache(*m_model, limits.num_blocks).block_size()) {
 }
 
@@ -103,14 +104,14 @@ void ModelDrafter::follow(SequenceState& sequence) {
 void ModelDrafter::run() {
     const Batch& batch = m_scheduler.schedule();
     if (batch.empty()) return;
-    const auto begin = Clock::now();
+    const auto begin = m_now();
     const bool decodes =
         std::none_of(batch.entries.begin(), batch.entries.end(),
                      [](const BatchEntry& entry) { return entry.sequence->is_prefilling(); });
     const Logits logits = m_model->run(batch, {});
     m_scheduler.advance();
     take_drafts(batch, logits);
-    if (decodes) m_times.record(batch.num_tokens, double(microseconds_since(begin)));
+    if (decodes) m_times.record(batch.num_tokens, double(microseconds_since(begin, m_now())));
 #ifndef NDEBUG
     m_scheduler.store().check_integrity();
 #endif

@@ -32,8 +32,10 @@ public:
         size_t vocabulary;      ///< of the model that is drafted for
     };
 
-    /// The config is the pipeline's. Throws InvalidArgument for a model that cannot draft.
-    ModelDrafter(std::unique_ptr<Model> model, const SchedulerConfig& config, const Limits& limits);
+    /// The config is the pipeline's. `now`: the clock that the draft model's time goes by. Throws
+    /// InvalidArgument for a model that cannot draft.
+    ModelDrafter(std::unique_ptr<Model> model, const SchedulerConfig& config, const Limits& limits,
+                 std::function<Clock::time_point()> now);
 
     void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override {
         m_repeats.propose(sequence, most, drafts);
@@ -59,6 +61,7 @@ private:
 
     const std::unique_ptr<Model> m_model;
     const Limits m_limits;
+    const std::function<Clock::time_point()> m_now;
     Scheduler m_scheduler;
     SuffixDrafter m_repeats{/*learns=*/true};
     StepTimes m_times;

@@ -89,8 +89,8 @@ std::vector<GenerationOutput> all_outputs(GenerationHandle::State& state, bool w
 
 using Clock = std::chrono::steady_clock;
 
-inline float microseconds_since(Clock::time_point begin) {
-    return std::chrono::duration<float, std::micro>(Clock::now() - begin).count();
+inline float microseconds_since(Clock::time_point begin, Clock::time_point now = Clock::now()) {
+    return std::chrono::duration<float, std::micro>(now - begin).count();
 }
 
 /// Longest wait: 100 years. Longer ones overflow the clock.
