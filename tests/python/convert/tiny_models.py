@@ -287,7 +287,7 @@ def without_attention_caps(model: PreTrainedModel) -> Iterator[bool]:
     """The model without soft caps of attention logits meanwhile; whether it had any."""
     capped = [
         layer.self_attn
-        for layer in model.model.layers
+        for layer in model.base_model.layers
         if getattr(getattr(layer, "self_attn", None), "attn_logit_softcapping", None)
     ]
     for attention in capped:

@@ -22,6 +22,7 @@ from pagewheel.convert.graph.model import build_model
 CHANGES: dict[str, dict[str, Any]] = {
     "qwen3_5-odd": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
     "lfm2": {"block_auto_adjust_ff_dim": False},
+    "lfm2-bias": {"conv_bias": False},
     "lfm2_moe": {"routed_scaling_factor": 1.0},
     "granitemoehybrid-experts": {
         "time_step_limit": [0.0, float("inf")],

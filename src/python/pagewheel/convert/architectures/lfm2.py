@@ -129,7 +129,7 @@ def _config(file: GGUFConfig, *known: str) -> Config:
         "norm_eps": config["rms_norm_eps"],
         "layer_types": ["full_attention" if each else "conv" for each in kv_heads],
         "conv_L_cache": file.integer("shortconv.l_cache"),
-        "conv_bias": any(name.endswith(".shortconv.conv.bias") for name in file.shapes),
+        "conv_bias": False,
         "block_auto_adjust_ff_dim": False,
         "tie_embedding": config["tie_word_embeddings"],
     }
