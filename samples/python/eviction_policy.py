@@ -1,47 +1,31 @@
-"""Choose what leaves the cache with a policy of one's own: what is neither attended nor unlike the
-rest goes. Of a conversation's facts it keeps more than the built-in default, for it does not need
-to know the question: docs/eviction.md has the figures."""
+"""Choose what leaves the cache with a policy of one's own: here, every other token goes first."""
 
 import argparse
-
-import numpy as np
 
 import pagewheel
 from pagewheel.default_model import default_model
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
-    return values.argsort(kind="stable").argsort(kind="stable")
-
-
-class AttendedOrUnlike(pagewheel.EvictionPolicy):
-    """A token stays for the better of two ranks: its attention, and how little its key before
-    rotation is like the mean key."""
+class EveryOther(pagewheel.EvictionPolicy):
+    """Thins out what is old instead of dropping the oldest."""
 
     def __init__(self) -> None:
         super().__init__()
         self.decisions = 0
 
     def observed(self) -> pagewheel.ObservedQueries:
-        # Which attention `view.scores` sums up: of a prompt's last 8 queries and of all that are
-        # generated. With statistics the view has keys before rotation.
-        every = pagewheel.ObservedQueries.ALL
-        return pagewheel.ObservedQueries(8, every, accumulate=True, statistics=True)
+        # Which attention `view.scores` sums up. A policy that reads none leaves this out.
+        return pagewheel.ObservedQueries(decode=16)
 
     def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
         """`count` of the units [first_unit, last_unit), for one layer of one sequence."""
         self.decisions += 1
-        keys = view.unrotated_keys(0, view.num_tokens).reshape(view.num_tokens, -1)
-        keys /= np.linalg.norm(keys, axis=1, keepdims=True)
-        attention = view.scores / np.maximum(view.lifetimes, 1)
-
-        def of_units(tokens: np.ndarray) -> np.ndarray:
-            units = tokens[: view.last_unit * view.unit_size].reshape(-1, view.unit_size)
-            return units[view.first_unit :].sum(1)
-
-        attended, like = of_units(attention), of_units(keys @ keys.mean(0))
-        value = np.maximum(ranks(attended), ranks(-like))
-        return (view.first_unit + value.argsort(kind="stable")[:count]).tolist()
+        units = range(view.first_unit, view.last_unit)
+        # Odd positions first, and among them those that got the least attention.
+        by_attention = sorted(
+            units, key=lambda u: (view.positions[u] % 2 == 0, float(view.scores[u]))
+        )
+        return by_attention[:count]
 
 
 def main() -> None:
@@ -51,18 +35,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=200, help="to generate")
     arguments = parser.parse_args()
 
-    policy = AttendedOrUnlike()
+    policy = EveryOther()
     scheduler = pagewheel.SchedulerConfig()
     scheduler.use_cache_eviction = True
     scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
-        start_size=16,
-        recent_size=32,
-        max_cache_size=128,
-        apply_rotation=True,
-        policy=policy,
-        granularity="token",
-        score_pooling=17,
+        start_size=16, recent_size=32, max_cache_size=128, apply_rotation=True, policy=policy
     )
+    scheduler.cache_eviction_config.granularity = pagewheel.EvictionGranularity.TOKEN
     pipe = pagewheel.LLMPipeline(
         str(arguments.model or default_model()), "CPU", scheduler_config=scheduler
     )

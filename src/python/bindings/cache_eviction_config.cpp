@@ -44,23 +44,14 @@ auto copied(const View& self) {
     return py::array_t<T>(py::ssize_t(view.num_tokens), view.*array);
 }
 
-/// An array of the view's that statistics bring, of that shape.
-template <class T>
-py::array_t<T> statistics_array(const T* values, const std::vector<size_t>& shape) {
-    if (!values) throw std::runtime_error("observed() did not ask for statistics");
-    return py::array_t<T>(shape, values);
-}
-
-/// What a reader of the view's gives, whose rows have that size.
-template <auto reader, auto size>
-py::array_t<float> read_rows(const View& self, size_t first, size_t last) {
+py::array_t<float> read_keys(const View& self, size_t first, size_t last) {
     const EvictionView& view = self.get();
     if (first > last || last > view.num_tokens)
-        throw py::value_error("tokens " + std::to_string(first) + " to " + std::to_string(last) +
-                              ": allowed are tokens 0 to " + std::to_string(view.num_tokens));
-    py::array_t<float> rows({last - first, view.kv_heads, view.*size});
-    (view.*reader)(first, last, rows.mutable_data());
-    return rows;
+        throw py::value_error("keys(" + std::to_string(first) + ", " + std::to_string(last) +
+                              "): allowed are tokens 0 to " + std::to_string(view.num_tokens));
+    py::array_t<float> keys({last - first, view.kv_heads, view.head_size});
+    view.read_keys(first, last, keys.mutable_data());
+    return keys;
 }
 
 /// Calls the methods of a Python subclass, whatever thread steps.
@@ -119,19 +110,15 @@ void bind_policy(py::module_& module) {
         module, "ObservedQueries",
         "Which attention a policy wants to see: queries before a decision.");
     observed
-        .def(py::init([](size_t prompt, size_t decode, bool accumulate, bool statistics) {
-                 return ObservedQueries{prompt, decode, accumulate, statistics};
+        .def(py::init([](size_t prompt, size_t decode, bool accumulate) {
+                 return ObservedQueries{prompt, decode, accumulate};
              }),
-             py::arg("prompt") = 0, py::arg("decode") = 0, py::arg("accumulate") = false,
-             py::arg("statistics") = false)
+             py::arg("prompt") = 0, py::arg("decode") = 0, py::arg("accumulate") = false)
         .def_readwrite("prompt", &ObservedQueries::prompt, "Last queries of the prompt.")
         .def_readwrite("decode", &ObservedQueries::decode,
                        "Last queries before a decision, while generating.")
         .def_readwrite("accumulate", &ObservedQueries::accumulate,
-                       "Scores are kept over decisions; else they start from zero after each.")
-        .def_readwrite("statistics", &ObservedQueries::statistics,
-                       "The view has query_mean, query_magnitude, inverse_frequencies and "
-                       "unrotated_keys: of the native attention with apply_rotation.");
+                       "Scores are kept over decisions; else they start from zero after each.");
     observed.attr("ALL") = ObservedQueries::all;
 
     py::class_<View> view(module, "EvictionView",
@@ -150,49 +137,9 @@ which may be kept; the view itself is valid during the call only.)");
         .def_property_readonly(
             "positions", &copied<&EvictionView::positions>,
             "int64 [num_tokens]: the tokens' numbers in the sequence, ascending.")
-        .def("keys", &read_rows<&V::read_keys, &V::head_size>, py::arg("first"), py::arg("last"),
+        .def("keys", &read_keys, py::arg("first"), py::arg("last"),
              "float32 [last - first, kv heads, head size]: keys of tokens [first, last), as "
-             "cached.")
-        .def("values", &read_rows<&V::read_values, &V::value_size>, py::arg("first"),
-             py::arg("last"),
-             "float32 [last - first, kv heads, value size]: values of tokens [first, last).")
-        .def_property_readonly(
-            "query_mean",
-            [](const View& self) {
-                const EvictionView& v = self.get();
-                return statistics_array(v.query_mean, {v.heads, 2, v.head_size / 2});
-            },
-            "float32 [heads, 2, head size / 2]: mean observed query before rotation, the first "
-            "channels of its pairs and then the second ones.")
-        .def_property_readonly(
-            "query_magnitude",
-            [](const View& self) {
-                const EvictionView& v = self.get();
-                return statistics_array(v.query_magnitude, {v.heads, v.head_size / 2});
-            },
-            "float32 [heads, head size / 2]: mean length of each pair of the observed queries.")
-        .def_property_readonly(
-            "inverse_frequencies",
-            [](const View& self) {
-                const EvictionView& v = self.get();
-                return statistics_array(v.inverse_frequencies, {v.head_size / 2});
-            },
-            "float64 [head size / 2]: radians that a pair rotates per position. Token i stands at "
-            "position i.")
-        .def(
-            "unrotated_keys",
-            [](const View& self, size_t first, size_t last) {
-                if (!self.get().read_unrotated_keys)
-                    throw std::runtime_error("observed() did not ask for statistics");
-                const auto keys =
-                    read_rows<&V::read_unrotated_keys, &V::head_size>(self, first, last);
-                const EvictionView& v = self.get();
-                return py::array_t<float>(keys).reshape(
-                    {last - first, v.kv_heads, size_t(2), v.head_size / 2});
-            },
-            py::arg("first"), py::arg("last"),
-            "float32 [last - first, kv heads, 2, head size / 2]: keys as they were before "
-            "rotation.");
+             "cached.");
 
     py::class_<EvictionPolicy, PythonPolicy, py::smart_holder>(
         module, "EvictionPolicy",
@@ -282,7 +229,6 @@ apply_rotation: positions stay contiguous: what is left rotates down by what was
 snapkv_window_size: last queries of the prompt whose attention is counted; 0: all.
 kvcrush_config, adaptive_rkv_config: of those policies.
 policy: "" (by aggregation_mode and kvcrush_config), an EvictionPolicy of your own, or one of those below.
-prompt_policy: the name of the policy that decides about a prompt; "": policy does.
 granularity: "block" or "token": what goes at a time. Tokens that stay are packed densely. "auto":
   "token" for policies that go by attention, else "block".
 score_pooling: a score is pooled over that many tokens around it; odd. 1: it stays as it is; 0: 17
@@ -326,19 +272,17 @@ void bind_cache_eviction_config(py::module_& module) {
     read_write<&C::aggregation_mode, &C::apply_rotation, &C::snapkv_window_size, &C::kvcrush_config,
                &C::adaptive_rkv_config, &C::score_pooling, &C::score_pooling_mode,
                &C::evict_during_prefill>(config);
-    config.def_readwrite("prompt_policy", &C::prompt_policy)
+    config
         .def(py::init([](size_t start_size, size_t recent_size, size_t max_cache_size,
                          AggregationMode aggregation_mode, bool apply_rotation,
                          size_t snapkv_window_size, const std::optional<KVCrushConfig>& kvcrush,
                          const py::object& policy, const py::object& granularity,
                          size_t score_pooling, ScorePooling score_pooling_mode,
                          bool evict_during_prefill,
-                         const std::optional<AdaptiveRKVConfig>& adaptive_rkv,
-                         const std::string& prompt_policy) {
+                         const std::optional<AdaptiveRKVConfig>& adaptive_rkv) {
                  C config(start_size, recent_size, max_cache_size, aggregation_mode, apply_rotation,
                           snapkv_window_size, kvcrush.value_or(KVCrushConfig()));
                  set_policy(config, policy);
-                 config.prompt_policy = prompt_policy;
                  config.granularity = granularity_of(granularity);
                  config.score_pooling = score_pooling;
                  config.score_pooling_mode = score_pooling_mode;
@@ -353,8 +297,7 @@ void bind_cache_eviction_config(py::module_& module) {
              py::arg("kvcrush_config") = py::none(), py::kw_only(), py::arg("policy") = "",
              py::arg("granularity") = "auto", py::arg("score_pooling") = 0,
              py::arg_v("score_pooling_mode", ScorePooling::ROOT_MEAN, "ScorePooling.ROOT_MEAN"),
-             py::arg("evict_during_prefill") = false, py::arg("adaptive_rkv_config") = py::none(),
-             py::arg("prompt_policy") = "")
+             py::arg("evict_during_prefill") = false, py::arg("adaptive_rkv_config") = py::none())
         .def_property("policy", &policy_of, &set_policy)
         .def_property(
             "granularity", [](const C& c) { return c.granularity; },

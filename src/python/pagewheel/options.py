@@ -166,7 +166,7 @@ def _wrong_property(message: str) -> typer.BadParameter:
 
 
 _EVICTION_SIZES = {"start": "start_size", "recent": "recent_size", "max": "max_cache_size"}
-_EVICTION_NAMES = ("policy", "prompt_policy", "granularity")
+_EVICTION_NAMES = ("policy", "granularity")
 _MAX_EVICTION_SIZE = 2**31 - 1
 _EVICTION_FLAGS = {"rotate": "apply_rotation", "prefill": "evict_during_prefill"}
 _EXPECTED = "expected e.g. start=32,recent=128,max=672,rotate,prefill,policy=NAME,granularity=KIND"
@@ -176,7 +176,7 @@ _EVICTION_HELP = (
     "Keep each sequence's cache within max tokens, its start and recent ones among them: "
     "start=32,recent=128,max=672; ,rotate keeps positions contiguous, "
     ",prefill evicts from prompts while they are computed: they may exceed the context; "
-    ",policy=NAME, ,prompt_policy=NAME and ,granularity=KIND choose what goes. On CPU."
+    ",policy=NAME and ,granularity=KIND choose what goes. On CPU."
 )
 
 

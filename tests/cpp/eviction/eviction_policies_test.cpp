@@ -147,7 +147,6 @@ TEST(EvictionPolicies, EachOfTheListCanBeAskedForByItsName) {
         EXPECT_TRUE(names.insert(kind.name).second) << kind.name << " is there twice";
         CacheEvictionConfig config;
         config.policy = kind.name;
-        config.apply_rotation = true;
         config.kvcrush_config = KVCrushConfig(1);
         EXPECT_NO_THROW(config.validate()) << kind.name;
         EXPECT_NE(make_policy(config), nullptr) << kind.name;
@@ -155,7 +154,7 @@ TEST(EvictionPolicies, EachOfTheListCanBeAskedForByItsName) {
         EXPECT_NE(std::string(kind.help), "") << kind.name;
     }
     for (const char* known : {"sum", "norm_sum", "snapkv", "streaming", "tova", "kvcrush",
-                              "adaptive_rkv", "triattention", "hybrid", "key_norm", "key_diff"})
+                              "adaptive_rkv", "key_norm", "key_diff"})
         EXPECT_EQ(names.count(known), 1u) << known;
 }
 

@@ -50,14 +50,12 @@ public:
             layer.layout = m_layout;
             layer.layer = l;
             layer.sliding_window = l < windows.size() ? windows[l] : 0;
-            layer.heads = kv_heads * 2;
-            layer.rotary = {head_size, false, 0};
+            if (!rotated_in_place.empty()) layer.rotary = {head_size, false, 0};
             layers.emplace_back(layer, m_keys[l].data(), m_values[l].data(),
                                 rotated_in_place.empty() ? BlockLayout::lanes : BlockLayout::rows);
         }
-        const std::vector<RotaryKind> rotary = {{head_size, false, {1.0, 0.5, 0.25, 0.125}}};
-        evictor = std::make_unique<Evictor>(config, std::move(layers), block_size, rotated_in_place,
-                                            rotary);
+        evictor =
+            std::make_unique<Evictor>(config, std::move(layers), block_size, rotated_in_place);
         for (size_t b = pool; b > 0; --b) m_free.push_back(BlockId(b - 1));
         state.may_evict = true;
     }
@@ -337,18 +335,9 @@ TEST(Evictor, WritesNoBlockThatItsDecisionDoesNotNameWhereKeysRotateInPlace) {
 
 TEST(Evictor, EvictsWhenTheBudgetIsReachedAndNotBefore) {
     World world(CacheFormat::f32, 1, config(true, EvictionGranularity::BLOCK));
-    const std::map<size_t, size_t> due = {{0, 0},    {95, 0},   {96, 16},  {97, 16},
-                                          {111, 16}, {112, 32}, {300, 208}};
-    for (const auto& [held, tokens] : due) EXPECT_EQ(world.evictor->due(held), tokens) << held;
-}
-
-TEST(Evictor, SingleTokensLeaveRoomForASixteenthOfTheBudget) {
-    World world(CacheFormat::f32, 1, config(true, EvictionGranularity::TOKEN));
-    const std::map<size_t, size_t> due = {{95, 0}, {96, 6}, {97, 7}, {300, 210}};
-    for (const auto& [held, tokens] : due) EXPECT_EQ(world.evictor->due(held), tokens) << held;
-    CacheEvictionConfig large(16, 16, 672, AggregationMode::SUM, true);
-    World other(CacheFormat::f32, 1, large);
-    EXPECT_EQ(other.evictor->due(672), block_size);  // no more than a block
+    const std::map<size_t, size_t> due = {{0, 0},   {95, 0},  {96, 1},  {97, 1},
+                                          {111, 1}, {112, 2}, {300, 13}};
+    for (const auto& [held, blocks] : due) EXPECT_EQ(world.evictor->due(held), blocks) << held;
 }
 
 TEST(Evictor, StartAndRecentTokensAndAPartlyFilledBlockStay) {
@@ -476,28 +465,6 @@ TEST(Evictor, ObservesTheQueriesThatThePolicyWants) {
     EXPECT_EQ(never.evictor->window(never.state, {95, 1, 1, true, false}), 0u);
 }
 
-TEST(Evictor, APromptMayHaveAPolicyOfItsOwn) {
-    CacheEvictionConfig config(16, 16, 96, AggregationMode::NORM_SUM, true);
-    config.policy = "streaming";
-    config.prompt_policy = "norm_sum";
-    config.granularity = EvictionGranularity::TOKEN;
-    config.score_pooling = 1;
-    World world(CacheFormat::f32, 1, config);
-    EXPECT_EQ(world.evictor->window(world.state, {0, 100, 100, false, false}), 8u);
-    EXPECT_EQ(world.evictor->window(world.state, {0, 60, 60, false, false}), 0u);
-    world.append(100);
-    std::vector<float> scores(100, 1);
-    for (size_t i = 30; i < 40; ++i) scores[i] = 0;
-    world.evictor->observe(world.state, 100, 1, {scores.data()});
-    world.evict(world.evictor->due(100));
-    EXPECT_EQ(world.latest.dropped[0],
-              (std::vector<size_t>{30, 31, 32, 33, 34, 35, 36, 37, 38, 39}));
-    world.state.generates = true;
-    world.append(6);
-    world.evict(world.evictor->due(96));
-    EXPECT_EQ(world.latest.dropped[0], (std::vector<size_t>{16, 17, 18, 19, 20, 21}));
-}
-
 TEST(Evictor, AWrongAnswerIsAnErrorAndChangesNothing) {
     class Wrong final : public EvictionPolicy {
     public:
@@ -515,7 +482,7 @@ TEST(Evictor, AWrongAnswerIsAnErrorAndChangesNothing) {
         wrong.custom_policy = std::make_shared<Wrong>(answer);
         World world(CacheFormat::f32, 1, wrong);
         world.append(112);  // 7 blocks, of which 1 to 5 may go, two of them now
-        EXPECT_THROW(world.evict(2 * block_size), InvalidArgument);
+        EXPECT_THROW(world.evict(2), InvalidArgument);
         EXPECT_EQ(world.blocks.size(), 7u);
         EXPECT_EQ(world.state.num_evicted, 0u);
         world.check();

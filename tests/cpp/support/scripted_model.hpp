@@ -79,9 +79,6 @@ public:
 
     std::vector<LayerCache> layer_caches() const override { return {}; }
     const std::vector<const float*>& scores(size_t) override { return m_scores; }
-    void keep_queries() override {}
-    const std::vector<const float*>& queries(size_t entry) override { return scores(entry); }
-    std::vector<RotaryKind> rotary() const override { return m_kinds; }
     const std::vector<RotaryKind>& rotated_in_place() const override { return m_kinds; }
 
 private:

@@ -161,8 +161,6 @@ def test_the_openvino_backend_evicts_as_the_native_one(tiny_folder: Path) -> Non
     their keys are rotated."""
     prompt, other = tokens(200), tokens(170) + tokens(60, seed=2)
     for policy, options in POLICIES.items():
-        if policy in ("triattention", "hybrid"):
-            continue  # they need the native attention, which gives queries
         config = eviction(policy, **options)
         # Keys that were rotated where they lie compare differently.
         by_keys = policy in ("key_diff", "adaptive_rkv")

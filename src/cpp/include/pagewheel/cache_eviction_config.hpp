@@ -82,11 +82,6 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     /// "": by aggregation_mode and kvcrush_config. Else the name of one of eviction_policies(),
     /// which says what they do and names the papers.
     std::string policy;
-    /// The name of the policy that decides what goes of a prompt; "": `policy` does. What is
-    /// generated is evicted from by `policy`, which sees the attention since the prompt's decision
-    /// where the prompt's policy does not accumulate. Granularity and pooling are those of
-    /// `policy`.
-    std::string prompt_policy;
     /// A policy of the caller's; `policy` must be empty then.
     std::shared_ptr<EvictionPolicy> custom_policy;
     EvictionGranularity granularity = EvictionGranularity::AUTO;

@@ -28,28 +28,12 @@ struct EvictionView {
     const int32_t* lifetimes = nullptr;
     /// i64 [num_tokens]: the tokens' numbers in the sequence, ascending.
     const int64_t* positions = nullptr;
-    /// Widths of the keys and values that are read: kv heads, and the size of each head.
-    size_t kv_heads = 0, head_size = 0, value_size = 0;
+    /// Widths of the keys that read_keys writes: kv heads and head size.
+    size_t kv_heads = 0, head_size = 0;
     /// Writes the keys of tokens [first, last), as they lie in the cache, to out [last - first,
     /// kv_heads, head_size]: rotated to the positions they were written at, or with OpenVINO's
     /// attention to those they have now.
     std::function<void(size_t first, size_t last, float* out)> read_keys;
-    /// The same of values: out [last - first, kv_heads, value_size].
-    std::function<void(size_t first, size_t last, float* out)> read_values;
-
-    // What follows is there if ObservedQueries::statistics asked for it. Queries and keys are as
-    // they were before rotation, and a head lies as [2, head_size / 2]: the first channels of its
-    // pairs, then the second ones.
-    size_t heads = 0;  ///< of queries; head h reads kv head h / (heads / kv_heads)
-    /// f64 [head_size / 2]: by how many radians a pair rotates per position.
-    const double* inverse_frequencies = nullptr;
-    /// f32 [heads, 2, head_size / 2]: mean of the observed queries of the sequence so far.
-    const float* query_mean = nullptr;
-    /// f32 [heads, head_size / 2]: mean length of each of their pairs.
-    const float* query_magnitude = nullptr;
-    /// Writes keys as read_keys does, to out [last - first, kv_heads, 2, head_size / 2]. With
-    /// rotation token i stands at position i now.
-    std::function<void(size_t first, size_t last, float* out)> read_unrotated_keys;
 };
 
 /// Which attention a policy wants to see. Counting a prompt's costs a second reading of the keys; a
@@ -60,9 +44,6 @@ struct ObservedQueries {
     size_t decode = 0;  ///< of the last queries before a decision, while generating
     /// Scores are kept over decisions; else they start from zero after each.
     bool accumulate = false;
-    /// The queries' means and the keys before rotation are wanted too: of the native attention with
-    /// apply_rotation.
-    bool statistics = false;
 };
 
 /// Stateless, or safe to be asked about several sequences in turn.
@@ -92,8 +73,5 @@ PAGEWHEEL_API const std::vector<EvictionPolicyKind>& eviction_policies();
 
 /// The policy a config asks for, or the caller's own. Where units are equal, the older ones go.
 PAGEWHEEL_API std::shared_ptr<EvictionPolicy> make_policy(const CacheEvictionConfig& config);
-
-/// The one that decides what goes of a prompt; null where that is make_policy()'s.
-PAGEWHEEL_API std::shared_ptr<EvictionPolicy> make_prompt_policy(const CacheEvictionConfig& config);
 
 }  // namespace pagewheel

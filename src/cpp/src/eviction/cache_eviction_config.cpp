@@ -83,14 +83,11 @@ void CacheEvictionConfig::validate() const {
                    " is ", score_pooling, "; allowed: odd numbers, or 0 for the granularity's own");
     check_argument(policy.empty() || !custom_policy, ParameterName("policy"), " is '", policy,
                    "' and custom_policy is set; allowed: one of them");
-    const auto check_policy = [&](const char* parameter, const std::string& name) {
-        const EvictionPolicyKind* kind = kind_of(name);
-        check_argument(kind, ParameterName(parameter), " is '", name,
-                       "'; allowed: ", kind ? "" : known_policies());
-        if (kind->check) kind->check(*this, 0);
-    };
-    if (!prompt_policy.empty()) check_policy("prompt_policy", prompt_policy);
-    if (!custom_policy) check_policy("policy", policy_name());
+    if (custom_policy) return;
+    const EvictionPolicyKind* kind = kind_of(policy_name());
+    check_argument(kind, ParameterName("policy"), " is '", policy,
+                   "'; allowed: ", kind ? "" : known_policies());
+    if (kind->check) kind->check(*this, 0);
 }
 
 void CacheEvictionConfig::validate(size_t block_size) const {
@@ -110,10 +107,8 @@ void CacheEvictionConfig::validate(size_t block_size) const {
                    m_max_cache_size, "; allowed: start_size ", m_start_size, " plus recent_size ",
                    m_recent_size, " plus a block of ", block_size, ", which is ",
                    m_start_size + m_recent_size + block_size, ", or more");
-    for (const std::string& name : {policy_name(), prompt_policy}) {
-        const EvictionPolicyKind* kind = kind_of(name);
-        if (kind && kind->check) kind->check(*this, block_size);
-    }
+    const EvictionPolicyKind* kind = kind_of(policy_name());
+    if (kind && kind->check) kind->check(*this, block_size);
 }
 
 std::string CacheEvictionConfig::to_string() const {
@@ -126,8 +121,7 @@ std::string CacheEvictionConfig::to_string() const {
         ", granularity: ", resolved_granularity() == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
         ", score_pooling: ", pooling_size(),
         ", score_pooling_mode: ", score_pooling_mode == ScorePooling::MAX ? "MAX" : "ROOT_MEAN",
-        ", prompt_policy: '", prompt_policy,
-        "', evict_during_prefill: ", evict_during_prefill ? "true" : "false",
+        ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",
         ", kvcrush_config: ", kvcrush_config.to_string(),
         ", adaptive_rkv_config: ", adaptive_rkv_config.to_string(), " }");
 }

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "cache/cache_size.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
@@ -42,31 +41,26 @@ std::vector<float> root_mean_pooled(const std::vector<float>& scores, size_t siz
     return pooled;
 }
 
-/// Entries of a layer's table that are free once its survivors have closed up. Where blocks' worth
-/// of tokens go, blocks after those that lose some keep their bytes.
+/// Entries of a layer's table that are free once its survivors have closed up within the blocks
+/// that lose tokens; blocks after those keep their bytes.
 struct ClosedUp {
     std::vector<size_t> packed;  ///< that survivors are moved within or to
-    std::vector<size_t> free;
-    size_t end = 0;  ///< slots from here on stay where they are
+    std::vector<size_t> free;    ///< as many as blocks' worth of tokens were dropped
 };
 
-ClosedUp close_up(const std::vector<size_t>& dropped, size_t held, size_t block_size) {
+ClosedUp close_up(const std::vector<size_t>& dropped, size_t block_size) {
     ClosedUp result;
-    const bool even = dropped.size() % block_size == 0;
-    const size_t num_free =
-        blocks_for(held, block_size) - blocks_for(held - dropped.size(), block_size);
-    bool whole = even;  // blocks go whole: nothing moves
-    for (size_t i = 0; whole && i < dropped.size(); i += block_size)
-        whole = dropped[i] % block_size == 0 &&
+    const size_t num_free = dropped.size() / block_size;
+    bool whole = true;  // blocks go whole: nothing moves
+    for (size_t i = 0; i < dropped.size(); i += block_size)
+        whole = whole && dropped[i] % block_size == 0 &&
                 dropped[i + block_size - 1] == dropped[i] + block_size - 1;
     if (whole) {
         for (size_t i = 0; i < dropped.size(); i += block_size)
             result.free.push_back(dropped[i] / block_size);
         return result;
     }
-    const size_t first = dropped.front() / block_size;
-    const size_t last = (even ? dropped.back() : held - 1) / block_size;
-    result.end = std::min(held, (last + 1) * block_size);
+    const size_t first = dropped.front() / block_size, last = dropped.back() / block_size;
     for (size_t b = first; b + num_free <= last; ++b) result.packed.push_back(b);
     for (size_t b = last + 1 - num_free; b <= last; ++b) result.free.push_back(b);
     return result;
@@ -88,7 +82,8 @@ std::vector<size_t> entries_of(const SlotTable& slots, const std::vector<size_t>
 }
 
 void move_survivors(const LayerCache& cache, const std::vector<BlockId>& table,
-                    const std::vector<size_t>& dropped, size_t end) {
+                    const std::vector<size_t>& dropped, size_t block_size) {
+    const size_t end = (dropped.back() / block_size + 1) * block_size;
     size_t to = dropped.front();
     for (size_t i = 0; i < dropped.size(); ++i) {
         const size_t from = dropped[i] + 1;
@@ -101,31 +96,13 @@ void move_survivors(const LayerCache& cache, const std::vector<BlockId>& table,
 }  // namespace
 
 Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers,
-                 size_t block_size, const std::vector<RotaryKind>& rotated_in_place,
-                 const std::vector<RotaryKind>& rotary)
+                 size_t block_size, const std::vector<RotaryKind>& rotated_in_place)
     : m_config(config), m_layers(std::move(layers)), m_block_size(block_size) {
     config.validate(block_size);
     for (const RotaryKind& kind : rotated_in_place) m_angles.emplace_back(kind);
     m_chunk = config.get_evictable_size() / block_size * block_size;
-    const bool whole = config.resolved_granularity() == EvictionGranularity::BLOCK;
-    const size_t share = std::max<size_t>(1, config.get_max_cache_size() / 16);
-    m_room = whole ? block_size : std::min(block_size, share);
     m_policy = make_policy(config);
     m_observed = m_policy->observed();
-    m_prompt_policy = make_prompt_policy(config);
-    if (m_prompt_policy) m_observed_of_prompts = m_prompt_policy->observed();
-    if (!wants_queries()) return;
-    check_argument(config.apply_rotation && !rotary.empty(), "policy is '", config.policy_name(),
-                   "' and ", ParameterName("apply_rotation"),
-                   " is false; allowed: true, as it looks at keys before rotation");
-    for (const RotaryKind& kind : rotary) m_positions.emplace_back(kind);
-    for (const LayerCache& layer : m_layers) {
-        const LayerRotary& own = layer.description().rotary;
-        std::vector<double> frequencies;
-        if (own.dims > 0) frequencies = rotary[own.kind].inverse_frequencies;
-        frequencies.resize(layer.layout().key_size / 2, 0);
-        m_frequencies.push_back(std::move(frequencies));
-    }
 }
 
 size_t Evictor::window(const EvictionState& state, const EvictionProgress& progress) const {
@@ -137,7 +114,7 @@ size_t Evictor::window(const EvictionState& state, const EvictionProgress& progr
         size_t end = progress.held + progress.to_prompt_end;
         if (progress.in_chunks) end = std::min(end, chunk_end());
         if (end >= budget || m_observed.accumulate) {
-            wanted = end >= budget ? prompt_window() : m_observed.prompt;
+            wanted = m_observed.prompt;
             decision = end;
         }
     } else if (m_observed.accumulate) {
@@ -148,44 +125,20 @@ size_t Evictor::window(const EvictionState& state, const EvictionProgress& progr
                                       : std::min(after + wanted - decision, progress.new_tokens);
 }
 
-void Evictor::prepare(EvictionState& state, size_t held) {
-    for (RotationTable& angles : m_positions) angles.grow(held);
+void Evictor::prepare(EvictionState& state, size_t held) const {
     state.layers.resize(m_layers.size());
     for (SlotTable& layer : state.layers) layer.extend(held, state.num_evicted);
 }
 
 void Evictor::observe(EvictionState& state, size_t held, size_t window,
-                      const std::vector<const float*>& scores,
-                      const std::vector<const float*>& queries) {
+                      const std::vector<const float*>& scores) const {
     prepare(state, held);
-    for (size_t l = 0; l < m_layers.size(); ++l) {
-        state.layers[l].observe(scores[l], held, window);
-        if (wants_queries()) observe_queries(state.layers[l].queries, l, queries[l], held, window);
-    }
-}
-
-void Evictor::observe_queries(QueryStatistics& statistics, size_t layer, const float* queries,
-                              size_t held, size_t window) const {
-    const CacheLayer& description = m_layers[layer].description();
-    const size_t size = description.layout.key_size, width = description.heads * size;
-    const RotationTable& angles = m_positions[description.rotary.kind];
-    std::vector<float> query(width);
-    for (size_t r = 0; r < window; ++r) {
-        const float* at = angles.data() + (held - window + r) * angles.dims();
-        for (size_t i = 0; i < width; i += size)
-            unrotate(description.rotary, size, at, queries + r * width + i, query.data() + i);
-        statistics.add(query, description.heads);
-    }
+    for (size_t l = 0; l < m_layers.size(); ++l) state.layers[l].observe(scores[l], held, window);
 }
 
 size_t Evictor::due(size_t held) const {
     const size_t budget = m_config.get_max_cache_size();
-    if (held < budget) return 0;
-    const size_t count = held - budget + m_room;
-    // The last block stays as full as it is where whole ones go.
-    return m_config.resolved_granularity() == EvictionGranularity::BLOCK
-               ? count / m_block_size * m_block_size
-               : count;
+    return held < budget ? 0 : (held - budget) / m_block_size + 1;
 }
 
 bool Evictor::drops_oldest(const CacheLayer& layer) const {
@@ -202,9 +155,9 @@ void Evictor::rotate_in_place(SlotTable& slots, const LayerCache& cache,
 
 std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
                                     const std::vector<BlockId>& blocks, size_t held,
-                                    size_t num_dropped) const {
+                                    size_t num_blocks) const {
     const LayerCache& cache = m_layers[layer];
-    std::vector<size_t> slots(num_dropped);
+    std::vector<size_t> slots(num_blocks * m_block_size);
     if (drops_oldest(cache.description())) {
         std::iota(slots.begin(), slots.end(), size_t(0));
         return slots;
@@ -228,50 +181,16 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     view.positions = known.position.data();
     view.kv_heads = cache.layout().kv_heads;
     view.head_size = cache.layout().key_size;
-    view.value_size = cache.layout().value_size;
     const std::vector<BlockId> table = known.table(blocks);
-    const auto reader =
-        [&](void (LayerCache::*read)(const std::vector<BlockId>&, size_t, size_t, float*) const) {
-            return [&, read](size_t first, size_t end, float* out) {
-                check_argument(first <= end && end <= held, ErrorCode::policy_failed, "tokens ",
-                               first, " to ", end, " were to be read; allowed: 0 to ", held);
-                (cache.*read)(table, first, end, out);
-            };
-        };
-    view.read_keys = reader(&LayerCache::read_keys);
-    view.read_values = reader(&LayerCache::read_values);
-    std::vector<float> mean, magnitude;
-    if (wants_queries()) {
-        view.heads = cache.description().heads;
-        view.inverse_frequencies = m_frequencies[layer].data();
-        const double count = double(std::max<size_t>(1, known.queries.count));
-        mean.resize(view.heads * view.head_size, 0);
-        magnitude.resize(mean.size() / 2, 0);
-        for (size_t i = 0; i < known.queries.sum.size(); ++i)
-            mean[i] = float(known.queries.sum[i] / count);
-        for (size_t i = 0; i < known.queries.magnitude.size(); ++i)
-            magnitude[i] = float(known.queries.magnitude[i] / count);
-        view.query_mean = mean.data();
-        view.query_magnitude = magnitude.data();
-        view.read_unrotated_keys = [&](size_t first, size_t end, float* out) {
-            const size_t width = view.kv_heads * view.head_size;
-            std::vector<float> keys((end - first) * width);
-            view.read_keys(first, end, keys.data());
-            const LayerRotary& rotary = cache.description().rotary;
-            const RotationTable& angles = m_positions[rotary.kind];
-            for (size_t slot = first; slot < end; ++slot)
-                for (size_t i = (slot - first) * width; i < (slot - first + 1) * width;
-                     i += view.head_size)
-                    unrotate(rotary, view.head_size,
-                             angles.data() + (slot + size_t(known.delta[slot])) * angles.dims(),
-                             keys.data() + i, out + i);
-        };
-    }
+    view.read_keys = [&](size_t first, size_t end, float* out) {
+        check_argument(first <= end && end <= held, ErrorCode::policy_failed, "read_keys(", first,
+                       ", ", end, "): allowed are tokens 0 to ", held);
+        cache.read_keys(table, first, end, out);
+    };
 
     std::vector<size_t> units;
     const size_t count = slots.size() / view.unit_size;
-    EvictionPolicy& policy = m_prompt_policy && !state.generates ? *m_prompt_policy : *m_policy;
-    policy.drop(view, count, units);
+    m_policy->drop(view, count, units);
     std::sort(units.begin(), units.end());
     check_argument(units.size() == count, ErrorCode::policy_failed, "the eviction policy named ",
                    units.size(), " units; expected ", count);
@@ -288,22 +207,22 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
 }
 
 EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId>& blocks,
-                                 size_t held, size_t count,
-                                 const std::function<size_t(size_t)>& references) {
+                                 size_t held, size_t num_blocks,
+                                 const std::function<size_t(size_t)>& references) const {
     prepare(state, held);
     EvictionDecision decision;
     std::vector<std::vector<size_t>> packed, unused;  // by layer: entries of `blocks`
     std::vector<size_t> votes(blocks.size(), 0);
     decision.dropped.resize(m_layers.size());
     const auto choose_of = [&](size_t l) {
-        decision.dropped[l] = choose(l, state, blocks, held, count);
+        decision.dropped[l] = choose(l, state, blocks, held, num_blocks);
     };
     if (m_config.custom_policy)  // one that may need a lock, or remember the layer before
         for (size_t l = 0; l < m_layers.size(); ++l) choose_of(l);
     else
         tbb::parallel_for(size_t(0), m_layers.size(), choose_of);
     for (size_t l = 0; l < m_layers.size(); ++l) {
-        const ClosedUp closed = close_up(decision.dropped[l], held, m_block_size);
+        const ClosedUp closed = close_up(decision.dropped[l], m_block_size);
         packed.push_back(entries_of(state.layers[l], closed.packed));
         unused.push_back(entries_of(state.layers[l], closed.free));
         for (size_t entry : unused.back()) ++votes[entry];
@@ -316,8 +235,7 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
         return votes[a] != votes[b] ? votes[a] > votes[b] : references(a) > references(b);
     });
-    order.resize(blocks_for(held, m_block_size) - blocks_for(held - count, m_block_size));
-    decision.released = std::move(order);
+    decision.released.assign(order.begin(), order.begin() + ptrdiff_t(num_blocks));
     std::sort(decision.released.begin(), decision.released.end());
 
     std::vector<bool> written(blocks.size(), false);
@@ -345,14 +263,13 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
         if (!std::binary_search(released.begin(), released.end(), i))
             remaining.push_back(blocks[i]);
     if (rotates_in_place())
-        for (RotationTable& angles : m_angles) angles.grow(decision.num_dropped());
-    const bool accumulates = (state.generates ? m_observed : observed_of_prompts()).accumulate;
+        for (RotationTable& angles : m_angles) angles.grow(released.size() * m_block_size);
     tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
         SlotTable& slots = state.layers[l];
         const std::vector<size_t>& dropped = decision.dropped[l];
-        const ClosedUp closed = close_up(dropped, slots.position.size(), m_block_size);
+        const ClosedUp closed = close_up(dropped, m_block_size);
         if (!closed.packed.empty())
-            move_survivors(m_layers[l], slots.table(blocks), dropped, closed.end);
+            move_survivors(m_layers[l], slots.table(blocks), dropped, m_block_size);
 
         // Where a released entry has survivors they go to one that this layer has no more use for.
         const std::vector<size_t> unused = entries_of(slots, closed.free);
@@ -372,13 +289,13 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
         }
         slots.order = std::move(order);
         slots.compact(dropped, m_config.apply_rotation);
-        if (!accumulates) slots.forget_scores();
+        if (!m_observed.accumulate) slots.forget_scores();
         if (rotates_in_place())
             rotate_in_place(slots, m_layers[l], remaining);
         else if (m_config.apply_rotation)
             slots.describe_rotation(m_block_size);
     });
-    state.num_evicted += decision.num_dropped();
+    state.num_evicted += released.size() * m_block_size;
     for (const SlotTable& slots : state.layers)
         state.largest_delta = std::max(state.largest_delta, size_t(slots.largest_delta()));
 }

@@ -27,68 +27,55 @@ struct EvictionDecision {
     std::vector<std::vector<size_t>> dropped;  ///< by layer: slots, ascending
     std::vector<size_t> released;  ///< entries of Sequence::blocks that no layer needs, ascending
     std::vector<size_t> written;   ///< entries that survivors move to, ascending
-
-    size_t num_dropped() const { return dropped.empty() ? 0 : dropped.front().size(); }
 };
 
 /// A decision falls when a sequence holds its budget and another token is to come: so much goes
-/// that there is room for the next few. Where whole blocks go that is a block; else a sixteenth of
-/// the budget and at most a block, so that nearly all of the budget is held at any time, while what
-/// moves per token stays the same for every budget.
+/// that the token fits. Whole blocks' worth of tokens go at a time, which leaves the last block as
+/// full as it was, mostly full, and new tokens start a fresh one.
 class Evictor {
 public:
     /// `layers` in the order of the cache's inputs. `rotated_in_place`: the model's rotary kinds,
     /// if keys are to be rotated in the cache, as an attention that cannot rotate them at read
-    /// needs it. `rotary`: the same of any model, for policies that look at queries. Throws
-    /// InvalidArgument for a config that does not fit the block size or the model.
+    /// needs it. Throws InvalidArgument for a config that does not fit the block size.
     Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers, size_t block_size,
-            const std::vector<RotaryKind>& rotated_in_place = {},
-            const std::vector<RotaryKind>& rotary = {});
+            const std::vector<RotaryKind>& rotated_in_place = {});
 
     const CacheEvictionConfig& config() const { return m_config; }
     const std::vector<LayerCache>& layers() const { return m_layers; }
 
     /// Tokens in the cache at which a prompt is evicted while it is computed.
-    size_t chunk_end() const { return m_config.get_max_cache_size() - m_room + m_chunk; }
+    size_t chunk_end() const { return m_config.get_max_cache_size() - m_block_size + m_chunk; }
     /// Blocks a sequence needs at most at any time if it is evicted in chunks.
     size_t most_blocks() const { return (chunk_end() + m_block_size - 1) / m_block_size + 1; }
 
     /// Last queries of a prompt that are observed; ObservedQueries::all for all.
-    size_t prompt_window() const { return observed_of_prompts().prompt; }
+    size_t prompt_window() const { return m_observed.prompt; }
 
     /// How many of the step's new tokens, the last ones, are observed.
     size_t window(const EvictionState& state, const EvictionProgress& progress) const;
-    /// Whether the policy wants the observed queries themselves.
-    bool wants_queries() const { return m_observed.statistics || observed_of_prompts().statistics; }
-    /// Takes down, after a step, scores [held] by layer of the last `window` queries, and these
-    /// queries where they are wanted.
+    /// Takes down, after a step, scores [held] by layer of the last `window` queries.
     void observe(EvictionState& state, size_t held, size_t window,
-                 const std::vector<const float*>& scores,
-                 const std::vector<const float*>& queries = {});
-    /// Tokens that must go before another one is computed; 0 if it fits.
+                 const std::vector<const float*>& scores) const;
+    /// Blocks that must go before another token is computed; 0 if it fits.
     size_t due(size_t held) const;
     /// What goes. `references` tells how many hold an entry. Throws what the policy throws and
     /// InvalidArgument for a wrong answer; nothing has changed then.
     EvictionDecision decide(EvictionState& state, const std::vector<BlockId>& blocks, size_t held,
-                            size_t count, const std::function<size_t(size_t entry)>& references);
+                            size_t num_blocks,
+                            const std::function<size_t(size_t entry)>& references) const;
     /// Moves survivors, and updates the slot tables as if the released entries were gone from
     /// `blocks`, which the caller does next. No entry of decision.written may be shared.
     void apply(const EvictionDecision& decision, EvictionState& state,
                const std::vector<BlockId>& blocks);
 
 private:
-    void prepare(EvictionState& state, size_t held);
+    void prepare(EvictionState& state, size_t held) const;
     std::vector<size_t> choose(size_t layer, const EvictionState& state,
-                               const std::vector<BlockId>& blocks, size_t held, size_t count) const;
+                               const std::vector<BlockId>& blocks, size_t held,
+                               size_t num_blocks) const;
     /// Rotates the keys of a layer whose slots have closed up, over the blocks that stay.
     void rotate_in_place(SlotTable& slots, const LayerCache& cache,
                          const std::vector<BlockId>& blocks) const;
-    /// Takes in `window` queries of a layer, the last of the slots that are held.
-    void observe_queries(QueryStatistics& statistics, size_t layer, const float* queries,
-                         size_t held, size_t window) const;
-    const ObservedQueries& observed_of_prompts() const {
-        return m_prompt_policy ? m_observed_of_prompts : m_observed;
-    }
     bool rotates_in_place() const { return !m_angles.empty() && m_config.apply_rotation; }
     /// All held tokens' worth of blocks that lie within the layer's window: the oldest can go.
     bool drops_oldest(const CacheLayer& layer) const;
@@ -96,16 +83,9 @@ private:
     CacheEvictionConfig m_config;
     std::vector<LayerCache> m_layers;
     size_t m_block_size, m_chunk;
-    size_t m_room;  // tokens that fit after a decision
     std::shared_ptr<EvictionPolicy> m_policy;
     ObservedQueries m_observed;
-    std::shared_ptr<EvictionPolicy> m_prompt_policy;  // null: m_policy decides about prompts too
-    ObservedQueries m_observed_of_prompts;
     std::vector<RotationTable> m_angles;  // by rotary kind; empty: the attention rotates keys
-    // The same for positions, where queries are looked at, and the frequencies of all pairs by
-    // layer: 0 for those that are not rotated.
-    std::vector<RotationTable> m_positions;
-    std::vector<std::vector<double>> m_frequencies;
 };
 
 }  // namespace pagewheel

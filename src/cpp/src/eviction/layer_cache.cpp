@@ -24,21 +24,6 @@ bool RotationTable::grow(size_t largest) {
     return true;
 }
 
-void unrotate(const LayerRotary& rotary, size_t head_size, const float* angles, const float* in,
-              float* out) {
-    const size_t rotated = rotary.dims / 2, half = head_size / 2;
-    for (size_t i = 0; i < rotated; ++i) {
-        const float x = in[rotary.interleaved ? 2 * i : i];
-        const float y = in[rotary.interleaved ? 2 * i + 1 : i + rotated];
-        out[i] = x * angles[i] + y * angles[rotated + i];
-        out[half + i] = y * angles[i] - x * angles[rotated + i];
-    }
-    for (size_t i = rotated; i < half; ++i) {
-        out[i] = in[2 * i];
-        out[half + i] = in[2 * i + 1];
-    }
-}
-
 namespace {
 
 using kernels::CacheFormat;
@@ -145,32 +130,17 @@ void LayerCache::read_keys(const std::vector<BlockId>& table, size_t first, size
     for (size_t slot = first; slot < last; ++slot)
         for (size_t head = 0; head < layout().kv_heads; ++head, out += layout().key_size) {
             const uint8_t* block = keys(table[slot / size]);
-            if (m_blocks == BlockLayout::lanes)
+            if (m_blocks == BlockLayout::lanes) {
                 kernels::read_key(layout(), block, slot % size, head, out);
-            else
-                read_row(block, head * size + slot % size, layout().key_size, out);
+                continue;
+            }
+            const size_t bytes = layout().bits() / 8;
+            const uint8_t* key = block + (head * size + slot % size) * bytes * layout().key_size;
+            for_number_format(layout().format, [&](auto traits) {
+                for (size_t i = 0; i < layout().key_size; ++i)
+                    out[i] = element<decltype(traits)>(key + i * bytes);
+            });
         }
-}
-
-void LayerCache::read_values(const std::vector<BlockId>& table, size_t first, size_t last,
-                             float* out) const {
-    const size_t size = layout().block_size;
-    for (size_t slot = first; slot < last; ++slot)
-        for (size_t head = 0; head < layout().kv_heads; ++head, out += layout().value_size) {
-            const uint8_t* block = values(table[slot / size]);
-            if (m_blocks == BlockLayout::lanes)
-                kernels::read_value(layout(), block, slot % size, head, out);
-            else
-                read_row(block, head * size + slot % size, layout().value_size, out);
-        }
-}
-
-void LayerCache::read_row(const uint8_t* block, size_t row, size_t size, float* out) const {
-    const size_t bytes = layout().bits() / 8;
-    for_number_format(layout().format, [&](auto traits) {
-        for (size_t i = 0; i < size; ++i)
-            out[i] = element<decltype(traits)>(block + (row * size + i) * bytes);
-    });
 }
 
 }  // namespace pagewheel

@@ -33,11 +33,6 @@ private:
     std::vector<float> m_values;
 };
 
-/// Undoes the rotation of a head: `in` [head size] at the position whose cosines and sines are
-/// `angles` [rotary.dims], to out [2, head size / 2], pairs apart.
-void unrotate(const LayerRotary& rotary, size_t head_size, const float* angles, const float* in,
-              float* out);
-
 /// How a block lies in memory.
 enum class BlockLayout {
     lanes,  ///< kernels::CacheLayout, of pagewheel's attention
@@ -63,16 +58,11 @@ public:
                      const RotationTable& angles) const;
     /// Keys of slots [first, last) of the table's blocks: out [last - first, kv_heads, key_size].
     void read_keys(const std::vector<BlockId>& table, size_t first, size_t last, float* out) const;
-    /// The same of values: out [last - first, kv_heads, value_size].
-    void read_values(const std::vector<BlockId>& table, size_t first, size_t last,
-                     float* out) const;
 
 private:
     uint8_t* keys(BlockId block) const {
         return m_keys + size_t(block) * layout().key_block_bytes();
     }
-    /// Row `row` of a block of BlockLayout::rows.
-    void read_row(const uint8_t* block, size_t row, size_t size, float* out) const;
     uint8_t* values(BlockId block) const {
         return m_values + size_t(block) * layout().value_block_bytes();
     }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "eviction/triattention.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
 #include "pagewheel/eviction_policy.hpp"
 
@@ -131,48 +130,6 @@ std::shared_ptr<EvictionPolicy> make_snapkv(const CacheEvictionConfig& config) {
 
 std::shared_ptr<EvictionPolicy> make_tova(const CacheEvictionConfig& /*config*/) {
     return std::make_shared<HeavyHitters>(ObservedQueries{1, 1, false}, false);
-}
-
-/// The rank of each value among all, 0 for the least; of equal ones the first rank lower.
-std::vector<double> ranks(const std::vector<double>& value) {
-    std::vector<size_t> order(value.size());
-    std::iota(order.begin(), order.end(), size_t(0));
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return value[a] < value[b]; });
-    std::vector<double> rank(value.size());
-    for (size_t i = 0; i < order.size(); ++i) rank[order[i]] = double(i);
-    return rank;
-}
-
-/// Keeps what queries to come are expected to attend. With `by_attention` a unit stays for the
-/// better of its two ranks: what was attended is what the question in a prompt asks for, what is
-/// expected to be is what later ones do.
-template <bool by_attention>
-class ExpectedAttention final : public EvictionPolicy {
-public:
-    explicit ExpectedAttention(const CacheEvictionConfig& config)
-        : m_observed(accumulated_queries(config)) {
-        m_observed.statistics = true;
-    }
-    ObservedQueries observed() const override { return m_observed; }
-    void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
-        std::vector<double> value = sum_by_unit(view, triattention_scores(view));
-        if constexpr (by_attention) {
-            const auto attended = ranks(sum_by_unit(view, scores_by_lifetime(view)));
-            value = ranks(value);
-            for (size_t i = 0; i < value.size(); ++i) value[i] = std::max(value[i], attended[i]);
-        }
-        drop_least(view, value, count, dropped);
-    }
-
-private:
-    ObservedQueries m_observed;
-};
-
-void check_rotation(const CacheEvictionConfig& config, size_t /*block_size*/) {
-    check_argument(config.apply_rotation, "policy is '", config.policy_name(), "' and ",
-                   ParameterName("apply_rotation"),
-                   " is false; allowed: true, as it looks at keys before rotation");
 }
 
 void drop_oldest(const EvictionView& view, size_t count, std::vector<size_t>& dropped) {
@@ -366,12 +323,6 @@ const std::vector<EvictionPolicyKind>& eviction_policies() {
          "what carries a share of the attention stays, and of the rest the keys least like the "
          "others (after R-KV, Cai et al. 2025, arXiv:2505.24133)",
          "adaptive_rkv_config", true, &made<AdaptiveRKV>, &check_adaptive_rkv},
-        {"triattention",
-         "least attention is expected of queries to come (TriAttention, Mao et al. 2026, "
-         "arXiv:2604.04921)",
-         "snapkv_window_size", true, &made<ExpectedAttention<false>>, &check_rotation},
-        {"hybrid", "lowest in the better of two ranks goes: norm_sum's and triattention's",
-         "snapkv_window_size", true, &made<ExpectedAttention<true>>, &check_rotation},
         {"key_norm", "keys of the greatest L2 norm go (Devoto et al. 2024, arXiv:2406.11430)", "",
          false, &made_of<drop_longest>},
         {"key_diff",
@@ -379,14 +330,6 @@ const std::vector<EvictionPolicyKind>& eviction_policies() {
          &made_of<drop_likest>},
     };
     return all;
-}
-
-std::shared_ptr<EvictionPolicy> make_prompt_policy(const CacheEvictionConfig& config) {
-    if (config.prompt_policy.empty()) return nullptr;
-    CacheEvictionConfig of_prompt = config;
-    of_prompt.policy = config.prompt_policy;
-    of_prompt.custom_policy = nullptr;
-    return make_policy(of_prompt);
 }
 
 std::shared_ptr<EvictionPolicy> make_policy(const CacheEvictionConfig& config) {

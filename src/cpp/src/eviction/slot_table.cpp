@@ -1,22 +1,9 @@
 #include "eviction/slot_table.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 namespace pagewheel {
-
-void QueryStatistics::add(const std::vector<float>& query, size_t heads) {
-    const size_t half = query.size() / heads / 2;
-    sum.resize(query.size(), 0);
-    magnitude.resize(query.size() / 2, 0);
-    for (size_t i = 0; i < query.size(); ++i) sum[i] += double(query[i]);
-    for (size_t h = 0; h < heads; ++h)
-        for (size_t i = 0; i < half; ++i)
-            magnitude[h * half + i] +=
-                std::hypot(double(query[2 * h * half + i]), double(query[(2 * h + 1) * half + i]));
-    ++count;
-}
 
 std::vector<BlockId> SlotTable::table(const std::vector<BlockId>& blocks) const {
     std::vector<BlockId> table(blocks.size());

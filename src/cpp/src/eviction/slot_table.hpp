@@ -10,16 +10,6 @@
 
 namespace pagewheel {
 
-/// Sums over a layer's observed queries, before rotation: EvictionView has them as means.
-struct QueryStatistics {
-    std::vector<double> sum;        ///< [heads, 2, head size / 2]
-    std::vector<double> magnitude;  ///< [heads, head size / 2]
-    size_t count = 0;
-
-    /// Takes in one query: unrotated [heads, 2, head size / 2].
-    void add(const std::vector<float>& query, size_t heads);
-};
-
 /// One layer of one sequence. Slot s is the s-th token that this layer still holds: slots are in
 /// the order of positions and without gaps, so with rotation slot s stands at position s.
 ///
@@ -34,8 +24,6 @@ struct SlotTable {
     std::vector<int32_t> delta;     ///< position when its key was written - position now
     std::vector<float> score;       ///< attention received from the observed queries
     std::vector<int32_t> lifetime;  ///< observed queries that could see it
-
-    QueryStatistics queries;
 
     // What the attention op is told; changes with evictions only:
     std::vector<int32_t> rotated;  ///< entries of this layer's table with a delta, ascending
@@ -67,8 +55,7 @@ struct EvictionState {
     size_t largest_delta = 0;
     /// The sequence may grow to its budget; else nothing is observed.
     bool may_evict = false;
-    bool generates = false;  ///< the prompt's decision has been taken, if any
-    size_t start = 0;        ///< Sequence::num_starts that this belongs to
+    size_t start = 0;  ///< Sequence::num_starts that this belongs to
 
     void clear() {
         layers.clear();

@@ -36,7 +36,7 @@ struct BatchTablesLayout {
         rotated_block_indices,  ///< [n] entries of block_indices, ascending
         rotation_deltas,        ///< [n] or [n, block size] rows of rotation_trig_lut
         rotation_trig_lut,      ///< f32 [rows, rotary dims] cos | sin
-        scores,                 ///< f32 [contexts, then observed queries] or empty; written
+        scores,                 ///< f32 [sum of context lengths] or empty; written
         num_of_layer
     };
 
@@ -94,8 +94,8 @@ struct BatchTables {
     TableSection<const float> rotation_trig_lut;
     size_t delta_width = 1;  ///< deltas per rotated block
 
-    // Attention probability per key, summed over heads and the last score_windows[s] queries of the
-    // sequence; contexts concatenated. Zeros for window 0. Then, if there is room, those queries.
+    // Attention probability per key, summed over heads and the last score_windows[s] queries of
+    // the sequence; contexts concatenated. Zeros, at no cost, for a sequence with window 0.
     TableSection<const int32_t> score_windows;
     TableSection<float> scores;
 

@@ -268,24 +268,6 @@ private:
     float *partials_, *kept_;  // of the parts, see TilePart
 };
 
-/// Copies the queries whose attention counts behind the scores, where there is room for them:
-/// [sum of windows, heads * key_size].
-void keep_queries(const AttentionConfig& config, const AttentionBatch& batch) {
-    const BatchTokens tokens{batch.tables};
-    const size_t width = config.heads * config.layout.key_size;
-    size_t begin = 0, rows = 0;
-    for (size_t s = 0; s < batch.tables.num_sequences(); ++s) {
-        begin += tokens.context(s);
-        rows += tokens.scored(s);
-    }
-    if (rows == 0 || batch.tables.scores.size < begin + rows * width) return;
-    float* out = batch.tables.scores.values + begin;
-    for (size_t s = 0; s < batch.tables.num_sequences(); ++s) {
-        const float* end = batch.query + tokens.end(s) * width;
-        out = std::copy(end - tokens.scored(s) * width, end, out);
-    }
-}
-
 void check(const AttentionConfig& config) {
     const CacheLayout& layout = config.layout;
     layout.check();
@@ -303,7 +285,6 @@ void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
 void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
                      const AttentionKernels& kernels) {
     check(config);
-    keep_queries(config, batch);
     if (!kernels.has_tiles()) return paged_attention_reference(config, batch);
     // This thread's, which waits for its team and starts no other call meanwhile.
     static thread_local CallMemory memory;

@@ -28,7 +28,6 @@ struct CacheLayer {
     /// The widest of the layers that read the cache. 0: one sees all of it.
     size_t sliding_window = 0;
     LayerRotary rotary;
-    size_t heads = 0;  ///< of queries; 0: not known
 
     /// Another layer reads the cache through that sliding window, 0: all of it.
     void widen_window(size_t window) {

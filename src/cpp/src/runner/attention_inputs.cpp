@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.hpp"
-
 namespace pagewheel {
 
 void fill_extents(const Batch& batch, BatchExtents extents, int32_t* table) {
@@ -51,17 +49,6 @@ size_t fill_score_begins(const Batch& batch, std::vector<size_t>& begins) {
         contexts += entry.sequence->num_slots() + entry.num_tokens;
     }
     return contexts;
-}
-
-void AttentionInputs::keep_queries() {
-    refuse_argument("the eviction policy looks at queries and ", ParameterName("attention_backend"),
-                    " is 'openvino'; allowed: native");
-}
-
-const std::vector<const float*>& AttentionInputs::queries(size_t) {
-    check_invariant(false, "this attention keeps no queries");
-    static const std::vector<const float*> none;
-    return none;
 }
 
 }  // namespace pagewheel

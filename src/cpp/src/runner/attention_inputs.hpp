@@ -45,11 +45,6 @@ public:
     /// After the inference, by layer: f32 [tokens held after the step] of a batch entry with a
     /// window. Valid until the next fill().
     virtual const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) = 0;
-    /// From now on queries() may be asked for. Throws InvalidArgument where they are not to be had.
-    virtual void keep_queries();
-    /// As scores(): f32 [window, heads * head size] of a batch entry with a window, as the graph
-    /// has rotated them.
-    virtual const std::vector<const float*>& queries(size_t entry);
 
 protected:
     std::vector<CacheLayer> m_layers;
@@ -97,8 +92,6 @@ public:
     void fill(ov::InferRequest& request, const Batch& batch,
               const std::vector<size_t>& windows) override;
     const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) override;
-    void keep_queries() override { m_keeps_queries = true; }
-    const std::vector<const float*>& queries(size_t entry) override;
 
 private:
     using Layout = kernels::BatchTablesLayout;
@@ -164,10 +157,6 @@ private:
     /// Zeros without `windows`.
     void write_windows(const std::vector<size_t>& windows, size_t num_sequences);
     void place_scores(size_t layer_scores);
-    /// Numbers in a query of the layer.
-    size_t query_width(size_t layer) const {
-        return m_layers[layer].heads * m_layers[layer].layout.key_size;
-    }
 
     InputTensor m_input;
     std::optional<LogitsIndices> m_indices;  // none: all attention has queries for all new tokens
@@ -192,10 +181,6 @@ private:
     size_t m_scores_begin = 0, m_step_scores = 0;
     std::vector<size_t> m_score_begins;    // by batch entry
     std::vector<const float*> m_pointers;  // what scores() returns
-    bool m_keeps_queries = false;
-    size_t m_contexts = 0;                // scores before the first query
-    std::vector<size_t> m_query_begins;   // by batch entry: observed queries before its own
-    std::vector<const float*> m_queries;  // what queries() returns
 };
 
 /// The inputs that SDPAToPagedAttention makes. Where caches are evicted from, each layer has a

@@ -65,14 +65,6 @@ public:
     virtual std::vector<LayerCache> layer_caches() const = 0;
     /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
     virtual const std::vector<const float*>& scores(size_t entry) = 0;
-    /// From now on scores() come with queries(). Throws InvalidArgument for an attention that
-    /// does not give them.
-    virtual void keep_queries() = 0;
-    /// By layer that has a cache: f32 [observed queries, heads * head size], rotated to the slots
-    /// of their tokens or, without rotation, to their numbers. Valid until the next run.
-    virtual const std::vector<const float*>& queries(size_t entry) = 0;
-    /// The model's rotary embeddings; empty where they are not known.
-    virtual std::vector<RotaryKind> rotary() const = 0;
     /// Kinds by which eviction rotates keys in the cache. Empty where keys are not rotated, or the
     /// attention does it when it reads them.
     virtual const std::vector<RotaryKind>& rotated_in_place() const = 0;

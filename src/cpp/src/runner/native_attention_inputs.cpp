@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "base/check.hpp"
 #include "model/port_names.hpp"
@@ -43,15 +42,7 @@ void NativeAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
     if (m_layers.empty()) return fill_shared(request, batch, windows);
     const bool scored = std::any_of(windows.begin(), windows.end(), [](size_t w) { return w > 0; });
     const size_t contexts = fill_score_begins(batch, m_score_begins);
-    size_t layer_scores = scored ? contexts : 0;
-    if (scored && m_keeps_queries) {
-        m_contexts = contexts;
-        m_query_begins.assign(windows.size() + 1, 0);
-        std::partial_sum(windows.begin(), windows.end(), m_query_begins.begin() + 1);
-        size_t widest = 0;
-        for (size_t l = 0; l < m_layers.size(); ++l) widest = std::max(widest, query_width(l));
-        layer_scores += m_query_begins.back() * widest;
-    }
+    const size_t layer_scores = scored ? contexts : 0;
     if (!same_sources(batch) || m_tables_end == 0 || layer_scores > m_layer_scores)
         write_tables(request, batch, layer_scores);
     fill_extents(batch, m_extents);
@@ -268,14 +259,6 @@ const std::vector<const float*>& NativeAttentionInputs::scores(ov::InferRequest&
     for (size_t l = 0; l < m_layers.size(); ++l)
         m_pointers.push_back(words + l * m_step_scores + m_score_begins[entry]);
     return m_pointers;
-}
-
-const std::vector<const float*>& NativeAttentionInputs::queries(size_t entry) {
-    const auto* words = reinterpret_cast<const float*>(m_words) + m_scores_begin + m_contexts;
-    m_queries.clear();
-    for (size_t l = 0; l < m_layers.size(); ++l)
-        m_queries.push_back(words + l * m_step_scores + m_query_begins[entry] * query_width(l));
-    return m_queries;
 }
 
 }  // namespace pagewheel

@@ -42,11 +42,6 @@ public:
     const std::vector<const float*>& scores(size_t entry) override {
         return m_attention.front()->scores(m_request, entry);
     }
-    void keep_queries() override { m_attention.front()->keep_queries(); }
-    const std::vector<const float*>& queries(size_t entry) override {
-        return m_attention.front()->queries(entry);
-    }
-    std::vector<RotaryKind> rotary() const override { return m_graph.rotary.kinds; }
     std::vector<LayerCache> layer_caches() const override;
     const std::vector<RotaryKind>& rotated_in_place() const override { return m_rotated_in_place; }
 

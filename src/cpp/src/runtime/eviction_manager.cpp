@@ -15,10 +15,7 @@ EvictionManager::EvictionManager(const CacheEvictionConfig& config, Model& model
                                  Scheduler& scheduler)
     : m_model(model),
       m_scheduler(scheduler),
-      m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place(),
-                model.rotary()) {
-    if (m_evictor.wants_queries()) model.keep_queries();
-}
+      m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place()) {}
 
 void EvictionManager::admit(Sequence& sequence, size_t max_tokens) const {
     EvictionState& state = *sequence.eviction;
@@ -55,21 +52,17 @@ const std::vector<size_t>& EvictionManager::windows(const Batch& batch) {
         EvictionState& state = *entry.sequence->eviction;
         if (state.start != entry.sequence->num_starts) state.clear();  // first, or was preempted
         state.start = entry.sequence->num_starts;
-        const EvictionProgress now = progress(entry);
-        state.generates = now.decoding;
-        m_windows.push_back(m_evictor.window(state, now));
+        m_windows.push_back(m_evictor.window(state, progress(entry)));
     }
     return m_windows;
 }
 
 void EvictionManager::observe(const Batch& batch) {
-    static const std::vector<const float*> none;
     for (size_t i = 0; i < batch.entries.size(); ++i)
         if (m_windows[i] > 0)
             m_evictor.observe(*batch.entries[i].sequence->eviction,
                               batch.entries[i].sequence->num_slots(), m_windows[i],
-                              m_model.scores(i),
-                              m_evictor.wants_queries() ? m_model.queries(i) : none);
+                              m_model.scores(i));
 }
 
 void EvictionManager::fork(const Sequence& parent, Sequence& child) const {
@@ -88,10 +81,10 @@ size_t EvictionManager::due(const Sequence& sequence) const {
     return m_evictor.due(held);
 }
 
-EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t count) {
+EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t num_blocks) const {
     try {
         return m_evictor.decide(
-            *sequence.eviction, sequence.blocks, sequence.num_slots(), count,
+            *sequence.eviction, sequence.blocks, sequence.num_slots(), num_blocks,
             [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
     } catch (const std::exception& error) {
         throw PolicyError(error.what());
@@ -101,10 +94,10 @@ EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t count) {
 }
 
 void EvictionManager::evict(Sequence& sequence) {
-    const size_t count = due(sequence);
-    if (count == 0) return;
+    const size_t num_blocks = due(sequence);
+    if (num_blocks == 0) return;
     EvictionState& state = *sequence.eviction;
-    const EvictionDecision decision = ask_policy(sequence, count);
+    const EvictionDecision decision = ask_policy(sequence, num_blocks);
     // Computed again after a preemption, it would not fit otherwise.
     sequence.max_chunk_slots = m_evictor.chunk_end();
     for (size_t entry : decision.written) {
@@ -113,7 +106,7 @@ void EvictionManager::evict(Sequence& sequence) {
         if (copy) m_model.cache().copy_block(copy->from, copy->to);
     }
     m_evictor.apply(decision, state, sequence.blocks);
-    m_scheduler.drop_blocks(sequence, decision.released, count);
+    m_scheduler.drop_blocks(sequence, decision.released);
 }
 
 }  // namespace pagewheel

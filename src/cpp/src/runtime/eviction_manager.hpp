@@ -41,9 +41,9 @@ public:
     void evict(Sequence& sequence);
 
 private:
-    EvictionDecision ask_policy(Sequence& sequence, size_t count);
+    EvictionDecision ask_policy(Sequence& sequence, size_t num_blocks) const;
     EvictionProgress progress(const BatchEntry& entry) const;
-    /// How many tokens must go now.
+    /// How many blocks must go now.
     size_t due(const Sequence& sequence) const;
 
     Model& m_model;
