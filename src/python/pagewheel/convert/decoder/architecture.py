@@ -471,8 +471,9 @@ def weight_shapes(arch: Architecture) -> Shapes:
         for half, norms in ((layer.mixer, arch.norms.value[:2]), (layer.mlp, arch.norms.value[2:])):
             for norm in filter(None, norms if half is not None else ()):
                 own |= _norm(arch, norm)
-        for mixer in filter(None, (layer.mixer, layer.recurrence)):
-            own |= _mixer_shapes(mixer, hidden)
+        mixers: tuple[Mixer | None, ...] = (layer.mixer, layer.recurrence)
+        for mixer in mixers:
+            own |= _mixer_shapes(mixer, hidden) if mixer is not None else {}
         if layer.mlp is not None:
             own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
         if layer.beside is not None:
