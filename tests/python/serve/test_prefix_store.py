@@ -342,6 +342,7 @@ HOLDER = """
 import fcntl, os, signal, sys
 handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
 fcntl.flock(handle, fcntl.LOCK_EX)
+os.ftruncate(handle, 0)
 os.pwrite(handle, str(os.getpid()).encode(), 0)
 print("held", flush=True)
 signal.pause()
