@@ -285,6 +285,7 @@ void Engine::cancel_batch(const Batch& batch, const std::string& error) {
 }
 
 void Engine::evict(const Batch& batch) {
+    m_queue->check_process();  // a logits processor may have called fork()
     for (const BatchEntry& entry : batch.entries) {
         Request& request = request_of(entry);
         try {

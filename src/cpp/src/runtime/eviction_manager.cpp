@@ -98,6 +98,7 @@ void EvictionManager::evict(Sequence& sequence) {
     if (num_blocks == 0) return;
     EvictionState& state = *sequence.eviction;
     const EvictionDecision decision = ask_policy(sequence, num_blocks);
+    m_process.check("pipeline");  // a child has no threads to move survivors with
     // Computed again after a preemption, it would not fit otherwise.
     sequence.max_chunk_slots = m_evictor.chunk_end();
     for (size_t entry : decision.written) {

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/process.hpp"
 #include "eviction/evictor.hpp"
 #include "runner/model.hpp"
 #include "scheduling/scheduler.hpp"
@@ -37,7 +38,8 @@ public:
     /// `child` forks from `parent`.
     void fork(const Sequence& parent, Sequence& child) const;
     /// Evicts what is due of a running sequence, and may preempt it or others to have blocks to
-    /// copy shared ones to. Throws PolicyError; nothing has changed then.
+    /// copy shared ones to. Throws PolicyError; nothing has changed then. Throws Error in a child
+    /// that the policy made by fork().
     void evict(Sequence& sequence);
 
 private:
@@ -50,6 +52,7 @@ private:
     Scheduler& m_scheduler;
     Evictor m_evictor;
     std::vector<size_t> m_windows;
+    const ProcessMark m_process;
 };
 
 }  // namespace pagewheel
