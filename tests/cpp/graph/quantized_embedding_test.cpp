@@ -30,12 +30,6 @@ std::shared_ptr<ov::Model> tied_model(const Node& table, const ov::element::Type
     return std::make_shared<ov::Model>(ov::OutputVector{rows, head}, ov::ParameterVector{ids});
 }
 
-size_t count(const ov::Model& model, const std::string& type) {
-    size_t found = 0;
-    for (const auto& node : model.get_ops()) found += node->get_type_name() == type;
-    return found;
-}
-
 template <class Id>
 std::vector<float> look_up(const std::shared_ptr<ov::Model>& model, const std::vector<Id>& ids,
                            const ov::Shape& shape, const ov::Shape& expected_shape) {

@@ -47,46 +47,11 @@ std::shared_ptr<ov::Model> model_of(const ov::OutputVector& outputs,
     return std::make_shared<ov::Model>(results, ov::ParameterVector{x});
 }
 
-/// Every output, in f32 with activations as they are (but where the graph's own ops quantise them).
-std::vector<std::vector<float>> run(const std::shared_ptr<ov::Model>& model, const ov::Tensor& x) {
-    ov::Core& core = openvino_core();
-    auto compiled =
-        core.compile_model(model, "CPU", ov::hint::inference_precision(ov::element::f32),
-                           ov::hint::dynamic_quantization_group_size(0));
-    auto request = compiled.create_infer_request();
-    request.set_input_tensor(x);
-    request.start_async();
-    request.wait();
-    std::vector<std::vector<float>> outputs;
-    for (size_t i = 0; i < compiled.outputs().size(); ++i) {
-        const ov::Tensor tensor = request.get_output_tensor(i);
-        outputs.emplace_back(tensor.data<float>(), tensor.data<float>() + tensor.get_size());
-    }
-    return outputs;
-}
-
-/// Root mean square of the difference over that of `b`.
-double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
-    EXPECT_EQ(a.size(), b.size());
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
-        difference += std::pow(double(a[i]) - double(b[i]), 2);
-        norm += std::pow(double(b[i]), 2);
-    }
-    return std::sqrt(difference / norm);
-}
-
 void expect_close(const std::vector<std::vector<float>>& got,
                   const std::vector<std::vector<float>>& expected, double bound) {
     ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i)
         EXPECT_LT(relative_error(got[i], expected[i]), bound) << "output " << i;
-}
-
-size_t count(const ov::Model& model, const std::string& type) {
-    size_t found = 0;
-    for (const auto& node : model.get_ops()) found += node->get_type_name() == type;
-    return found;
 }
 
 constexpr double quantisation = 0.015;  // of activations to int8, on random numbers

@@ -18,27 +18,26 @@ namespace pagewheel::kernels {
 
 namespace {
 
-/// This processor's kernels with prefill chunks on emulated tiles: by plain vectors and, where it
-/// has them, those of AMX's kernels.
-std::vector<AttentionVariant> emulated() {
-    std::vector<AttentionVariant> all(1, detected_isa());
-    all[0].name += ", amx emulated";
-    all[0].kernels.prefill_bf16 = prefill_on_emulated_tiles;
+/// This processor's kernels with prefill chunks on emulated tiles: by the vectors of AMX's kernels
+/// where it has them, else by plain ones.
+AttentionVariant emulated() {
+    AttentionVariant variant(detected_isa());
+    variant.name += ", amx emulated";
+    variant.kernels.prefill_bf16 = prefill_on_emulated_tiles;
 #if defined(__x86_64__)
     using Feature = CpuFeature;
     if (processor_features().has_all({Feature::avx512f, Feature::avx512bw, Feature::avx512dq,
                                       Feature::avx512vl, Feature::avx512_vnni, Feature::fma,
                                       Feature::f16c, Feature::avx512_bf16})) {
-        all.push_back(all[0]);
-        all[1].name += " by avx512";
-        all[1].kernels.prefill_bf16 = prefill_on_emulated_tiles_by_avx512;
+        variant.name += " by avx512";
+        variant.kernels.prefill_bf16 = prefill_on_emulated_tiles_by_avx512;
     }
 #endif
-    return all;
+    return variant;
 }
 
 bool has_kernels_besides() {
-    return emulated()[0].kernels.has_tiles();
+    return emulated().kernels.has_tiles();
 }
 
 /// Root mean square of what the kernels make of the world, against the definition.
@@ -94,7 +93,7 @@ TEST_P(AttentionOnTiles, PromptChunksOfEveryLengthEqualTheDefinition) {
         if (pick(random, 0, 1)) w.sinks = normal(config.heads, random, 2);
         if (pick(random, 0, 3) == 0) w.slopes = normal(config.heads, random, 0.1f);
         w.windows = {int32_t(pick(random, 0, 1) * fresh)};
-        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        check(w, emulated());
         if (HasFailure()) return;
     }
 }
@@ -107,7 +106,7 @@ TEST_P(AttentionOnTiles, PromptChunksOfEveryHeadSizeEqualTheDefinition) {
         config.scale = 1 / std::sqrt(float(size));
         World w = make_world(config, {{pick(random, 0, 90), 30}, {20, 1}}, random);
         if (pick(random, 0, 1)) rotate_at_random(w, random);
-        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        check(w, emulated());
         if (HasFailure()) return;
     }
 }
@@ -126,9 +125,9 @@ TEST_P(AttentionOnTiles, PromptChunksOfUnusualBlocksAndHeadsEqualTheDefinition) 
         config.layout.value_size = value;
         config.scale = 1 / std::sqrt(float(key));
         World w = make_world(config, {{150, 20}, {0, 14}}, random);
-        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        check(w, emulated());
         rotate_at_random(w, random);
-        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        check(w, emulated());
     }
 }
 
@@ -147,7 +146,7 @@ TEST_P(AttentionOnTiles, PromptsOfSeveralSpansAndTilesEqualTheDefinition) {
         if (pick(random, 0, 1)) rotate_at_random(w, random);
         if (pick(random, 0, 1)) w.sinks = normal(config.heads, random, 2);
         if (pick(random, 0, 1)) w.slopes = normal(config.heads, random, 0.02f);
-        for (const AttentionVariant& variant : emulated()) one.execute([&] { check(w, variant); });
+        one.execute([&] { check(w, emulated()); });
         if (HasFailure()) return;
     }
 }
@@ -178,7 +177,7 @@ TEST_P(AttentionOnTiles, LogitsFarAboveThoseOfTheFirstKeysEqualTheDefinition) {
             const float bits = std::exp2(float(pick(random, 12, 52)) / 4);  // to 8,192
             w.key[token * size] = (pick(random, 0, 3) ? 4 : -4) * bits;
         }
-        for (const AttentionVariant& variant : emulated()) check(w, variant);
+        check(w, emulated());
         if (HasFailure()) return;
     }
 }
@@ -197,17 +196,16 @@ TEST_P(AttentionOnTiles, WhatIsNotFiniteReachesTheRowsThatSeeItAlone) {
         const bool is_query = pick(random, 0, 1);
         const size_t row = is_query ? token * config.heads : token;
         (is_query ? w.query : w.key)[row * size + pick(random, 0, 63)] = bad[i % 3];
-        for (const AttentionVariant& variant : emulated()) {
-            paged_attention(w.config, w.view(), variant.kernels);
-            const Expected expected(w);
-            for (size_t j = 0; j < w.output.size(); ++j) {
-                SCOPED_TRACE(describe(w, variant) + " output " + std::to_string(j));
-                const size_t t = j / size / config.heads, window = config.sliding_window;
-                const bool sees =
-                    is_query ? j / size == row : t >= token && (!window || t - token < window);
-                if (!sees || std::isfinite(w.output[j])) {
-                    ASSERT_NEAR(w.output[j], expected.output[j], 2e-2);
-                }
+        const AttentionVariant variant = emulated();
+        paged_attention(w.config, w.view(), variant.kernels);
+        const Expected expected(w);
+        for (size_t j = 0; j < w.output.size(); ++j) {
+            const size_t t = j / size / config.heads, window = config.sliding_window;
+            const bool sees =
+                is_query ? j / size == row : t >= token && (!window || t - token < window);
+            if (!sees || std::isfinite(w.output[j])) {
+                ASSERT_NEAR(w.output[j], expected.output[j], 2e-2)
+                    << describe(w, variant) << " output " << j;
             }
         }
     }
@@ -229,18 +227,18 @@ TEST_P(AttentionOnTiles, WhatIsNotFiniteStaysWithinItsSequence) {
         for (size_t t = size_t(w.begins[1]); t < size_t(w.begins[2]); t += 5)
             for (size_t i = t % 3; i < row; i += 3) x[t * row + i] = bad;
     };
-    for (const AttentionVariant& variant : emulated())
-        for (const float bad : {nan, infinity}) {
-            World spoiled = w;
-            for (auto* x : {&spoiled.query, &spoiled.key, &spoiled.value}) spoil(*x, bad);
-            paged_attention(w.config, w.view(), variant.kernels);
-            paged_attention(spoiled.config, spoiled.view(), variant.kernels);
-            for (size_t i = 0; i < w.output.size(); ++i) {
-                const auto token = int32_t(i / width);
-                if (token >= w.begins[1] && token < w.begins[2]) continue;
-                ASSERT_EQ(w.output[i], spoiled.output[i]) << describe(w, variant) << token;
-            }
+    const AttentionVariant variant = emulated();
+    for (const float bad : {nan, infinity}) {
+        World spoiled = w;
+        for (auto* x : {&spoiled.query, &spoiled.key, &spoiled.value}) spoil(*x, bad);
+        paged_attention(w.config, w.view(), variant.kernels);
+        paged_attention(spoiled.config, spoiled.view(), variant.kernels);
+        for (size_t i = 0; i < w.output.size(); ++i) {
+            const auto token = int32_t(i / width);
+            if (token >= w.begins[1] && token < w.begins[2]) continue;
+            ASSERT_EQ(w.output[i], spoiled.output[i]) << describe(w, variant) << token;
         }
+    }
 }
 
 // A bf16 cache is multiplied as it is, so that its error is the rounding of queries and
@@ -248,26 +246,24 @@ TEST_P(AttentionOnTiles, WhatIsNotFiniteStaysWithinItsSequence) {
 // values' scales the largest probability, 1, is rounded too: a tenth more.
 TEST(AttentionOnTilesInEveryFormat, AddsAboutTheRoundingOfQueriesAndProbabilities) {
     if (!has_kernels_besides()) GTEST_SKIP() << "no kernels to decode with";
-    for (const AttentionVariant& variant : emulated()) {
-        const auto error_in = [&](CacheFormat format, bool rotated) {
-            double squares = 0;
-            for (const unsigned seed : {34, 35, 36, 37}) {
-                std::mt19937 random(seed);
-                World w = plain_world(format, random);
-                if (rotated) rotate_at_random(w, random);
-                squares += std::pow(error_of(w, variant), 2) / 4;
-            }
-            return std::sqrt(squares);
-        };
-        const double rounding = error_in(CacheFormat::bf16, false);
-        EXPECT_LE(rounding, 1e-3);
-        for (const CacheFormat format :
-             {CacheFormat::bf16, CacheFormat::f16, CacheFormat::u8, CacheFormat::u4})
-            for (const bool rotated : {false, true})
-                EXPECT_LE(error_in(format, rotated),
-                          (format == CacheFormat::u8 ? 1.2 : 1.1) * rounding)
-                    << variant.name << cache_format_name(format) << (rotated ? " rotated" : "");
-    }
+    const AttentionVariant variant = emulated();
+    const auto error_in = [&](CacheFormat format, bool rotated) {
+        double squares = 0;
+        for (const unsigned seed : {34, 35, 36, 37}) {
+            std::mt19937 random(seed);
+            World w = plain_world(format, random);
+            if (rotated) rotate_at_random(w, random);
+            squares += std::pow(error_of(w, variant), 2) / 4;
+        }
+        return std::sqrt(squares);
+    };
+    const double rounding = error_in(CacheFormat::bf16, false);
+    EXPECT_LE(rounding, 1e-3);
+    for (const CacheFormat format :
+         {CacheFormat::bf16, CacheFormat::f16, CacheFormat::u8, CacheFormat::u4})
+        for (const bool rotated : {false, true})
+            EXPECT_LE(error_in(format, rotated), (format == CacheFormat::u8 ? 1.2 : 1.1) * rounding)
+                << variant.name << cache_format_name(format) << (rotated ? " rotated" : "");
 }
 
 // Queries of zeros make probabilities of 1, which bf16 holds: what is left is the values' error.
@@ -277,8 +273,7 @@ TEST(AttentionOnTilesInEveryFormat, RoundsNoValue) {
         std::mt19937 random(38);
         World w = plain_world(format, random);
         std::fill(w.query.begin(), w.query.end(), 0.0f);
-        for (const AttentionVariant& variant : emulated())
-            EXPECT_LE(error_of(w, variant), 1e-6) << describe(w, variant);
+        EXPECT_LE(error_of(w, emulated()), 1e-6) << describe(w, emulated());
     }
 }
 
@@ -293,8 +288,7 @@ TEST(AttentionOnTilesInEveryFormat, AKeyWithAllOfTheMassGivesItsValue) {
         const size_t size = w.config.layout.key_size, heads = w.config.heads;
         for (size_t i = 0; i < w.query.size(); ++i)
             w.query[i] = 20 * w.key[i / (heads * size) * size + i % size];
-        for (const AttentionVariant& variant : emulated())
-            EXPECT_LE(error_of(w, variant), 1e-5) << describe(w, variant);
+        EXPECT_LE(error_of(w, emulated()), 1e-5) << describe(w, emulated());
     }
 }
 

@@ -12,7 +12,7 @@
 namespace pagewheel {
 namespace {
 
-const std::string prompt = "What is the number of the house?";
+const std::string question = "What is the number of the house?";
 const std::string number = "(house|flat) number [0-9]{1,3}, on the left side of the street";
 
 class PipelineGrammar : public testing::Test {
@@ -50,7 +50,7 @@ TEST_F(PipelineGrammar, EveryWayOfDecodingFollowsIt) {
     configs[2].num_beams = 3;
     configs[2].num_return_sequences = 3;
     configs[3].logprobs = 2;
-    const auto results = loaded.generate(std::vector<std::string>(4, prompt), configs);
+    const auto results = loaded.generate(std::vector<std::string>(4, question), configs);
     for (const GenerationResult& result : results)
         for (const std::string& text : result.m_generation_ids) check(text);
     EXPECT_EQ(results[0].m_generation_ids, results[3].m_generation_ids);
@@ -64,7 +64,7 @@ TEST_F(PipelineGrammar, AThreadThatStepsGivesItToManyCallers) {
         GenerationConfig config = with_grammar();
         config.do_sample = true;
         config.rng_seed = i;
-        handles.push_back(loaded.add_request(i, prompt, config));
+        handles.push_back(loaded.add_request(i, question, config));
     }
     handles[3]->cancel();
     for (size_t i = 0; i < handles.size(); ++i) {
@@ -73,7 +73,7 @@ TEST_F(PipelineGrammar, AThreadThatStepsGivesItToManyCallers) {
         check(outputs.at(0).text);
         EXPECT_EQ(outputs.at(0).finish_reason, GenerationFinishReason::STOP);
     }
-    handles.push_back(loaded.add_request(8, prompt, with_grammar()));
+    handles.push_back(loaded.add_request(8, question, with_grammar()));
     loaded.stop();  // within its steps
 }
 
@@ -81,12 +81,12 @@ TEST_F(PipelineGrammar, IsAPropertyAndRefusedWithItsPlace) {
     LLMPipeline loaded(std::getenv("PAGEWHEEL_TEST_MODEL"), "CPU");
     StructuredOutputConfig grammar;
     grammar.regex = number;
-    check(loaded.generate(prompt, properties::structured_output_config(grammar),
+    check(loaded.generate(question, properties::structured_output_config(grammar),
                           properties::max_new_tokens(60)));
     grammar.regex.reset();
     grammar.json_schema = R"({"properties": {"a": {"not": {}}}})";
     try {
-        loaded.generate(prompt, properties::structured_output_config(grammar),
+        loaded.generate(question, properties::structured_output_config(grammar),
                         properties::max_new_tokens(60));
         FAIL() << "it is not refused";
     } catch (const GrammarError& error) {

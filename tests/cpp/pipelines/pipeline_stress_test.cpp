@@ -24,7 +24,7 @@ size_t below(std::mt19937& random, size_t n) {
     return std::uniform_int_distribution<size_t>(0, n - 1)(random);
 }
 
-GenerationConfig greedy(size_t count, size_t num_beams = 1) {
+GenerationConfig greedy_or_beams(size_t count, size_t num_beams = 1) {
     GenerationConfig config;
     config.max_new_tokens = count;
     config.ignore_eos = true;
@@ -111,7 +111,7 @@ protected:
         std::vector<Handle> handles;
         for (size_t i = 0; i < num_requests; ++i)
             handles.push_back(reference.add_request(
-                i, requests.prompts[i], greedy(requests.lengths[i], requests.beams[i])));
+                i, requests.prompts[i], greedy_or_beams(requests.lengths[i], requests.beams[i])));
         while (reference.has_non_finished_requests()) reference.step();
         std::vector<Tokens> tokens;
         for (const Handle& handle : handles)
@@ -139,10 +139,11 @@ TEST_P(PipelineStress, FortyBlocksServe500RequestsOfWhichAThirdIsCancelledByOthe
         for (size_t i = thread; i < num_requests; i += num_threads) {
             if (i % 25 == 0) {  // never fits
                 const Tokens too_long(num_blocks * 32, 5);
-                EXPECT_THROW(served.add_request(1000 + i, too_long, greedy(1)), InvalidArgument);
+                EXPECT_THROW(served.add_request(1000 + i, too_long, greedy_or_beams(1)),
+                             InvalidArgument);
                 ++num_refused;
             }
-            GenerationConfig config = greedy(requests.lengths[i], requests.beams[i]);
+            GenerationConfig config = greedy_or_beams(requests.lengths[i], requests.beams[i]);
             config.priority = int(below(own, 3));
             handles[i] = served.add_request(i, requests.prompts[i], config);
             if (below(own, 3) == 0) canceller.add(handles[i]);

@@ -7,14 +7,13 @@
 #include "sampling/log_probs.hpp"
 #include "sampling/logits_chain.hpp"
 #include "sampling/sampler.hpp"
+#include "support/random_logits.hpp"
 
 namespace pagewheel {
 namespace {
 
 using Tokens = std::vector<int64_t>;
 using Logits = std::vector<float>;
-
-constexpr float inf = std::numeric_limits<float>::infinity();
 
 Logits processed(const GenerationConfig& config, const Tokens& tokens, Logits logits,
                  const TokenRules& rules = {}) {

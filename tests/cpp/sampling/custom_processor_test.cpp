@@ -4,11 +4,10 @@
 #include "sampling/log_probs.hpp"
 #include "sampling/logits_chain.hpp"
 #include "sampling/sampler.hpp"
+#include "support/random_logits.hpp"
 
 namespace pagewheel {
 namespace {
-
-constexpr float inf = std::numeric_limits<float>::infinity();
 
 /// Writes how often it was called into logit 0.
 class Counting : public LogitsProcessor {

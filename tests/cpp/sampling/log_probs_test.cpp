@@ -9,13 +9,12 @@
 
 #include "sampling/beam_search.hpp"
 #include "sampling/sampler.hpp"
+#include "support/random_logits.hpp"
 
 namespace pagewheel {
 namespace {
 
 using Logits = std::vector<float>;
-
-constexpr float inf = std::numeric_limits<float>::infinity();
 
 TEST(LogProbs, AreThoseOfSortingAllTokens) {
     std::mt19937 random(7);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "sampling/repetitions.hpp"
+#include "support/random_logits.hpp"
 
 namespace pagewheel {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 using Tokens = std::vector<int64_t>;
 using Logits = std::vector<float>;
 
-constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float most = std::numeric_limits<float>::max();
 
 /// Of a sequence's LogitsProcessor or LogitsChain.

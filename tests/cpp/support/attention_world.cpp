@@ -184,8 +184,12 @@ void Expected::row(World& w, size_t token, size_t position, size_t h,
     double largest = w.sinks.empty() ? -HUGE_VAL : double{w.sinks[h]};
     for (size_t j = 0; j <= position; ++j) {
         if (window && position - j >= window) continue;
-        double dot = 0;
-        for (size_t i = 0; i < d; ++i) dot += q[i] * keys[j * d + i];
+        double even = 0, odd = 0;  // one sum would wait for each addition; d is even
+        for (size_t i = 0; i < d; i += 2) {
+            even += q[i] * keys[j * d + i];
+            odd += q[i + 1] * keys[j * d + i + 1];
+        }
+        const double dot = even + odd;
         const double bias =
             w.slopes.empty() ? 0 : -double{w.slopes[h]} * static_cast<double>(position - j);
         double logit = dot * double{w.config.scale};
@@ -199,9 +203,10 @@ void Expected::row(World& w, size_t token, size_t position, size_t h,
         sum += p[j] = seen ? std::exp(p[j] - largest) : 0;
     }
     for (size_t j = 0; j <= position; ++j) {
+        const double probability = p[j] / sum;
         for (size_t i = 0; i < dv; ++i)
-            output[(token * w.config.heads + h) * dv + i] += p[j] / sum * values[j * dv + i];
-        if (score) score[j] += p[j] / sum;
+            output[(token * w.config.heads + h) * dv + i] += probability * values[j * dv + i];
+        if (score) score[j] += probability;
     }
 }
 

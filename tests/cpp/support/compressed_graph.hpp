@@ -1,15 +1,22 @@
-// Graphs of compressed weights, drawn at random.
+// Graphs of compressed weights, drawn at random, and what tests ask of graphs.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cmath>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "model/openvino_core.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/multiply.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/subtract.hpp"
+#include "openvino/runtime/core.hpp"
+#include "openvino/runtime/properties.hpp"
 #include "openvino/runtime/tensor.hpp"
 
 namespace pagewheel {
@@ -79,6 +86,42 @@ inline Node compressed(Draw& draw, const ov::element::Type& type, size_t n, size
     node = std::make_shared<ov::op::v1::Multiply>(node, scales);
     if (group) node = reshaped(node, n, k);
     return precision == ov::element::f32 ? node : converted(node, ov::element::f32);
+}
+
+/// Every output, in f32 with activations as they are (but where the graph's own ops quantise them).
+inline std::vector<std::vector<float>> run(const std::shared_ptr<ov::Model>& model,
+                                           const ov::Tensor& x) {
+    ov::Core& core = openvino_core();
+    auto compiled =
+        core.compile_model(model, "CPU", ov::hint::inference_precision(ov::element::f32),
+                           ov::hint::dynamic_quantization_group_size(0));
+    auto request = compiled.create_infer_request();
+    request.set_input_tensor(x);
+    request.start_async();
+    request.wait();
+    std::vector<std::vector<float>> outputs;
+    for (size_t i = 0; i < compiled.outputs().size(); ++i) {
+        const ov::Tensor tensor = request.get_output_tensor(i);
+        outputs.emplace_back(tensor.data<float>(), tensor.data<float>() + tensor.get_size());
+    }
+    return outputs;
+}
+
+/// Root mean square of the difference over that of `b`.
+inline double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+        difference += std::pow(double(a[i]) - double(b[i]), 2);
+        norm += std::pow(double(b[i]), 2);
+    }
+    return std::sqrt(difference / norm);
+}
+
+inline size_t count(const ov::Model& model, const std::string& type) {
+    size_t found = 0;
+    for (const auto& node : model.get_ops()) found += node->get_type_name() == type;
+    return found;
 }
 
 }  // namespace pagewheel

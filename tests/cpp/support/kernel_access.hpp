@@ -1,15 +1,18 @@
 // What tests ask of the kernels and no other caller does.
 #pragma once
 
+#include <cstdlib>
 #include <vector>
 
 #include "kernels/kernels.hpp"
 
 namespace pagewheel {
 
-/// detected_isa() and those after it in the table that this processor has; the last is the scalar
-/// one.
+/// The instruction sets whose kernels a test runs: the one that PAGEWHEEL_ISA names, or
+/// detected_isa() and those after it in the table that this processor has. The last is then the
+/// scalar one.
 inline std::vector<Isa> available_isas() {
+    if (const char* named = std::getenv("PAGEWHEEL_ISA"); named && *named) return {detected_isa()};
     std::vector<Isa> isas;
     const CpuFeatures features = processor_features();
     for (const IsaEntry* entry = &detected_isa().entry();; ++entry) {

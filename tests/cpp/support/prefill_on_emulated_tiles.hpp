@@ -1,5 +1,4 @@
-// AMX's prefill kernels on emulated tiles. Each takes a minute to compile, hence files of their
-// own.
+// AMX's prefill kernels on emulated tiles. They take long to compile, hence files of their own.
 #pragma once
 
 #include "kernels/attention/tile.hpp"

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <random>
 #include <vector>
 
 namespace pagewheel {
+
+constexpr float inf = std::numeric_limits<float>::infinity();
 
 /// `n` values of a normal distribution around 0.
 inline std::vector<float> random_logits(size_t n, unsigned seed, float deviation) {
