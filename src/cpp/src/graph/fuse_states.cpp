@@ -11,8 +11,7 @@
 #include "openvino/op/softplus.hpp"
 #include "openvino/op/split.hpp"
 #include "openvino/op/variadic_split.hpp"
-#include "ops/gated_delta_rule.hpp"
-#include "ops/short_convolution.hpp"
+#include "ops/state_ops.hpp"
 
 namespace pagewheel {
 namespace {
@@ -153,7 +152,7 @@ bool fuse_rule(const std::shared_ptr<GatedDeltaRule>& node) {
     if (!node->config().decay_rates.empty() || node->config().beta_is_logit) return false;
     auto config = std::make_shared<kernels::GatedDeltaRuleConfig>(node->config());
     ov::OutputVector inputs = node->input_values();
-    GatedDeltaRule::Offsets offsets = node->offsets();
+    StateOp::Offsets offsets = node->offsets();
     bool changed = false;
     for (const size_t i : {GatedDeltaRule::queries, GatedDeltaRule::keys, GatedDeltaRule::values}) {
         const size_t width =

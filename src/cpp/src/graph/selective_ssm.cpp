@@ -1,5 +1,5 @@
 // Mamba 2's recurrence: pagewheel's in the place of OpenVINO's, with what stands around it.
-#include "ops/selective_ssm.hpp"
+#include "ops/state_ops.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -19,7 +19,6 @@
 #include "openvino/op/slice.hpp"
 #include "openvino/op/softplus.hpp"
 #include "openvino/op/variadic_split.hpp"
-#include "ops/short_convolution.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
@@ -129,10 +128,10 @@ class Fusion {
 public:
     explicit Fusion(const std::shared_ptr<SelectiveSsm>& node)
         : m_node(node),
-          m_config(*node->attributes().config),
+          m_config(node->config()),
+          m_offsets(node->offsets()),
           m_inputs(node->input_values()),
           m_x(m_inputs[SelectiveSsm::x]) {
-        m_attributes = node->attributes();
         m_inner = m_config.heads * m_config.head_dim;
     }
 
@@ -145,9 +144,9 @@ public:
         Output output = m_node->output(0);
         if (const Output skipped = skip(output); skipped.get_node()) output = skipped;
         if (const Output gated = gate(output); gated.get_node()) output = gated;
-        m_attributes.config =
-            std::make_shared<const kernels::SelectiveSsmConfig>(std::move(m_config));
-        const auto fused = std::make_shared<SelectiveSsm>(m_inputs, m_attributes);
+        const auto fused = std::make_shared<SelectiveSsm>(
+            m_inputs, std::make_shared<kernels::SelectiveSsmConfig>(std::move(m_config)),
+            m_offsets);
         fused->set_friendly_name(m_node->get_friendly_name());
         // What follows reads the rows in the shape that they had there.
         const ov::PartialShape shape = output.get_partial_shape();
@@ -162,7 +161,7 @@ private:
         const auto found = find_columns(m_inputs[input], width);
         if (!found) return;
         m_inputs[input] = as_matrix(found->rows);
-        m_attributes.first_columns[input] = found->first;
+        m_offsets[input] = found->first;
     }
 
     static Output as_matrix(const Output& rows) {
@@ -188,7 +187,7 @@ private:
         m_config.dt_bias = sum->first;
         m_config.dt_min = least, m_config.dt_max = most;
         m_inputs[SelectiveSsm::dt] = as_matrix(found->rows);
-        m_attributes.first_columns[SelectiveSsm::dt] = found->first;
+        m_offsets[SelectiveSsm::dt] = found->first;
     }
 
     /// y + d x.
@@ -209,20 +208,19 @@ private:
     /// y silu(gate).
     Output gate(Output y) {
         const auto product = ov::as_type_ptr<ov::op::v1::Multiply>(sole_reader(y));
-        if (!product || m_attributes.has_gate || !is_made_of_rows(product->output(0))) return {};
+        if (!product || m_node->has_gate() || !is_made_of_rows(product->output(0))) return {};
         const size_t other = product->input_value(0) == y ? 1 : 0;
         const Output gate = silu_input(without_views(product->input_value(other)));
         const auto found = gate.get_node() ? find_columns(gate, m_inner) : std::nullopt;
         if (!found) return {};
-        m_attributes.has_gate = true;
-        m_attributes.first_columns[SelectiveSsm::gate] = found->first;
+        m_offsets[SelectiveSsm::gate] = found->first;
         m_inputs.insert(m_inputs.begin() + long(SelectiveSsm::gate), as_matrix(found->rows));
         return product->output(0);
     }
 
     std::shared_ptr<SelectiveSsm> m_node;
     kernels::SelectiveSsmConfig m_config;
-    SelectiveSsm::Attributes m_attributes;
+    StateOp::Offsets m_offsets;
     ov::OutputVector m_inputs;
     Output m_x;  // as it was
     size_t m_inner = 0;
@@ -257,9 +255,7 @@ StateOperation selective_ssm_operation(const std::shared_ptr<ov::Node>& node,
                                       rows(openvino_ssm::dt, config->heads),
                                       states,
                                       tables};
-        SelectiveSsm::Attributes attributes;
-        attributes.config = config;
-        const auto native = std::make_shared<SelectiveSsm>(inputs, attributes);
+        const auto native = std::make_shared<SelectiveSsm>(inputs, config);
         native->set_friendly_name(node->get_friendly_name());
         return with_shape(native, {-1, int64_t(config->heads), int64_t(config->head_dim)});
     };

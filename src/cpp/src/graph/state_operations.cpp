@@ -9,8 +9,7 @@
 #include "openvino/core/attribute_visitor.hpp"
 #include "openvino/op/convert.hpp"
 #include "openvino/op/reshape.hpp"
-#include "ops/gated_delta_rule.hpp"
-#include "ops/short_convolution.hpp"
+#include "ops/state_ops.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
@@ -138,8 +137,7 @@ StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
                                               rows(delta_input::betas, shared->value_heads),
                                               states,
                                               tables};
-                const auto native =
-                    std::make_shared<GatedDeltaRule>(inputs, shared, GatedDeltaRule::Offsets{});
+                const auto native = std::make_shared<GatedDeltaRule>(inputs, shared);
                 native->set_friendly_name(node->get_friendly_name());
                 return heads_of(native, node, shared->value_heads, shared->value_size);
             }};

@@ -49,6 +49,14 @@ struct BatchTablesLayout {
     }
 };
 
+/// A row for each token of the batch, which may be a part of a longer one.
+struct StridedRows {
+    const float* values = nullptr;
+    size_t stride = 0;
+
+    [[gnu::always_inline]] const float* row(size_t i) const { return values + i * stride; }
+};
+
 /// A view of a section.
 template <class T>
 struct TableSection {

@@ -47,14 +47,6 @@ struct GatedDeltaRuleConfig {
     void check() const;
 };
 
-/// Rows that may be parts of longer ones.
-struct StridedRows {
-    const float* values = nullptr;
-    size_t stride = 0;
-
-    [[gnu::always_inline]] const float* row(size_t i) const { return values + i * stride; }
-};
-
 /// What a call reads, a row for each token of the batch.
 struct GatedDeltaInputs {
     StridedRows queries, keys;  ///< [key_heads, key_size]

@@ -87,9 +87,9 @@ public:
         heads.state_size = config().state_size;
         const size_t row = size_t(m_tables.written_begins[sequence]);
         heads.tokens = size_t(m_tables.written_begins[sequence + 1]) - row;
-        const auto from = [&](const Columns& columns, size_t column) {
+        const auto from = [&](const StridedRows& columns, size_t column) {
             if (!columns.values) return columns;
-            return Columns{columns.values + row * columns.stride + column, columns.stride};
+            return StridedRows{columns.values + row * columns.stride + column, columns.stride};
         };
         heads.x = from(m_input.x, first * heads.head_dim);
         heads.b = from(m_input.b, group * heads.state_size);
@@ -116,7 +116,7 @@ private:
         return states + head * config().state_size * config().head_dim;
     }
 
-    void prepare(SsmHeads& heads, const Columns& dt, size_t first) const {
+    void prepare(SsmHeads& heads, const StridedRows& dt, size_t first) const {
         static thread_local LineBuffer<float> memory;
         const size_t scratch = ssm_scratch(heads.head_dim, heads.state_size);
         heads.scratch = memory.resize(scratch + 2 * heads.count * heads.tokens);

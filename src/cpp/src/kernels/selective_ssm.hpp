@@ -33,30 +33,25 @@ struct SelectiveSsmConfig {
     void check() const;
 };
 
-/// Some columns of rows that lie `stride` floats apart.
-struct Columns {
-    const float* values = nullptr;
-    size_t stride = 0;
-};
-
 /// Rows of all new tokens, one after the other.
 struct SelectiveSsmInput {
-    Columns x;     ///< [heads, head_dim]
-    Columns b, c;  ///< [groups, state_size]
-    Columns dt;    ///< [heads]
-    Columns gate;  ///< [heads, head_dim] or null
+    StridedRows x;     ///< [heads, head_dim]
+    StridedRows b, c;  ///< [groups, state_size]
+    StridedRows dt;    ///< [heads]
+    StridedRows gate;  ///< [heads, head_dim] or null
 };
 
 /// Computes y [tokens, heads, head_dim] and writes each sequence's new state. State s lies at
 /// states + s * state_bytes(). A row's result depends on no other sequence. `tables` were checked
 /// (check_states()).
 void selective_ssm(const SelectiveSsmConfig& config, const BatchTables& tables,
-                   const SelectiveSsmInput& input, uint8_t* states, float* y, Isa isa);
+                   const SelectiveSsmInput& input, uint8_t* states, float* y,
+                   Isa isa = detected_isa());
 
 /// Consecutive heads of one group and one sequence, whose new tokens are the rows.
 struct SsmHeads {
     size_t count = 0, head_dim = 0, state_size = 0, tokens = 0;
-    Columns x, b, c, gate;
+    StridedRows x, b, c, gate;
     const float* steps = nullptr;   // [count, tokens]
     const float* decays = nullptr;  // [count, tokens], exp(a step)
     const float* d = nullptr;       // [count] or null
