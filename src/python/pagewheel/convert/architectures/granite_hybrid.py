@@ -19,14 +19,9 @@ _ATTENDS = {
 }
 
 
-def attending_layers(config: ModelConfig) -> list[bool]:
+def _attending_layers(config: ModelConfig) -> list[bool]:
     key = "layer_types" if config.values.get("layer_types") is not None else "layers_block_type"
-    types = config.list_of(key, str, config.layers) or ["mamba"] * config.layers
-    for each in types:
-        if each not in _ATTENDS:
-            raise config.fail(
-                f"the layer type {each!r} is not supported; supported: {', '.join(_ATTENDS)}"
-            )
+    types = config.layer_types(["mamba"] * config.layers, _ATTENDS, key)
     return [_ATTENDS[each] for each in types]
 
 
@@ -37,7 +32,7 @@ def _granite_hybrid(reader: Reader) -> Architecture:
         arch = granite(reader, replace(granite_experts(reader), shared=mlp))
     else:
         arch = granite(reader, mlp)
-    attends, mixer = attending_layers(config), mixer_of(config)
+    attends, mixer = _attending_layers(config), mixer_of(config)
     rotates = config.values.get("position_embedding_type") == "rope"
     arch = arch.with_layers(
         lambda index, layer: layer if attends[index] else replace(layer, mixer=mixer)

@@ -42,16 +42,10 @@ def _mlp(reader: Reader) -> Mlp:
 def _attends(reader: Reader) -> list[bool]:
     """Of each layer, whether it attends. Older configs list the layers that do."""
     config = reader.config
-    types = config.list_of("layer_types", str, config.layers)
-    if types is None:
-        listed = config.values.get("full_attn_idxs") or range(config.layers)
-        return [layer in listed for layer in range(config.layers)]
-    for each in types:
-        if each not in ("full_attention", "conv"):
-            raise config.fail(
-                f"the layer type {each!r} is not supported; supported: full_attention, conv"
-            )
-    return [each == "full_attention" for each in types]
+    kinds = ("full_attention", "conv")
+    listed = config.values.get("full_attn_idxs") or range(config.layers)
+    older = [kinds[layer not in listed] for layer in range(config.layers)]
+    return [each == "full_attention" for each in config.layer_types(older, kinds)]
 
 
 def _architecture(reader: Reader, mlp: Mlp | Experts) -> Architecture:

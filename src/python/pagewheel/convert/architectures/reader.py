@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -92,14 +92,18 @@ class ModelConfig:
         default = self.positive("hidden_size") // self.heads
         return self.positive("head_dim", default, MAX_HEAD_SIZE)
 
-    def layer_types(self, otherwise: list[str]) -> list[str]:
-        """ "full_attention" or "sliding_attention" for each layer."""
-        types = self.list_of("layer_types", str, self.layers) or otherwise
+    def layer_types(
+        self,
+        otherwise: list[str],
+        supported: Collection[str] = ("full_attention", "sliding_attention"),
+        key: str = "layer_types",
+    ) -> list[str]:
+        """One of `supported` for each layer, `otherwise` where the config has none."""
+        types = self.list_of(key, str, self.layers) or otherwise
         for each in types:
-            if each not in ("full_attention", "sliding_attention"):
+            if each not in supported:
                 raise self.fail(
-                    f"the layer type {each!r} is not supported; supported: full_attention, "
-                    "sliding_attention"
+                    f"the layer type {each!r} is not supported; supported: {', '.join(supported)}"
                 )
         return types
 

@@ -47,6 +47,20 @@ class Inputs:
     def batch(self) -> ov.Node:
         return ops.gather(ops.shape_of(self.input_ids, "i64"), i64([0]), i64(0))
 
+    def state(self, name: str, written_name: str, shape: list[int]) -> tuple[ov.Node, Variable]:
+        """A state f32 [batch, *shape] in the order of beam_idx, and the variable that keeps it.
+
+        It is zero before the first tokens; a dimension of -1 is empty then.
+        """
+        info = VariableInfo()
+        info.variable_id = name + written_name
+        info.data_type = ov.Type.f32
+        info.data_shape = ov.PartialShape([-1, *shape])
+        variable = Variable(info)
+        first = ops.concat([self.batch, i64([max(size, 0) for size in shape])], 0)
+        past = named(ops6.read_value(ops.broadcast(f32(0.0), first), variable), name)
+        return ops.gather(past, self.beam_idx, i64(0)), variable
+
     @cached_property
     def _columns(self) -> ov.Node:
         return ops.range(i64(0), self._total, i64(1), "i64")
@@ -273,16 +287,11 @@ class AttentionBuilder:
         self, current: ov.Node, heads: int, size: int, layer: int, kind: str
     ) -> ov.Node:
         """Appends [batch, heads, tokens, size] to the layer's state and returns all of it."""
-        info = VariableInfo()
-        info.variable_id = f"past_key_values.{layer}.{kind}present.{layer}.{kind}"
-        info.data_type = ov.Type.f32
-        info.data_shape = ov.PartialShape([-1, heads, -1, size])
-        variable = Variable(info)
-        shape = ops.concat([self.inputs.batch, i64([heads]), i64([0]), i64([size])], 0)
-        empty = ops.broadcast(f32(0.0), shape)
-        past = named(ops6.read_value(empty, variable), f"past_key_values.{layer}.{kind}")
-        ordered = ops.gather(past, self.inputs.beam_idx, i64(0))
-        whole = named(ops.concat([ordered, current], 2), f"present.{layer}.{kind}")
+        name = f"present.{layer}.{kind}"
+        past, variable = self.inputs.state(
+            f"past_key_values.{layer}.{kind}", name, [heads, -1, size]
+        )
+        whole = named(ops.concat([past, current], 2), name)
         self.assigns.append(ops6.assign(whole, variable))
         return whole
 

@@ -7,12 +7,11 @@ import numpy.typing as npt
 import openvino as ov
 import openvino.opset6 as ops6
 import openvino.opset13 as ops
-from openvino.op.util import Variable, VariableInfo
 
 from ..decoder.architecture import ShortConvolution
 from ..weights.weight import dense_f32
 from .attention import Inputs
-from .nodes import Weighted, f32, i64, named, slice_last
+from .nodes import Weighted, i64, named, slice_last
 
 
 class ConvolutionBuilder:
@@ -54,16 +53,10 @@ def convolved(
     The state holds the last `length` tokens. `weights` are [channels, 1, length].
     """
     width, _, length = weights.shape
-    info = VariableInfo()
-    info.variable_id = f"cache_params.past.conv.{layer}cache_params.present.conv.{layer}"
-    info.data_type = ov.Type.f32
-    info.data_shape = ov.PartialShape([-1, width, length])
-    variable = Variable(info)
-    shape = ops.concat([inputs.batch, i64([width, length])], 0)
-    past = ops6.read_value(ops.broadcast(f32(0.0), shape), variable)
-    past = named(past, f"cache_params.past.conv.{layer}")
-    ordered = ops.gather(past, inputs.beam_idx, i64(0))
-    whole = ops.concat([ordered, channels], -1)
+    past, variable = inputs.state(
+        f"cache_params.past.conv.{layer}", f"cache_params.present.conv.{layer}", [width, length]
+    )
+    whole = ops.concat([past, channels], -1)
     end = i64([np.iinfo(np.int64).max])
     kept = ops.slice(whole, i64([-length]), end, i64([1]), i64([2]))
     result = ops.group_convolution(

@@ -6,7 +6,6 @@ import numpy as np
 import openvino as ov
 import openvino.opset6 as ops6
 import openvino.opset13 as ops
-from openvino.op.util import Variable, VariableInfo
 
 from ..decoder.architecture import GatedDeltaNet
 from ..weights.weight import dense_f32
@@ -98,15 +97,11 @@ class DeltaBuilder:
         size = ops.gather(ops.shape_of(query, "i64"), i64(3), i64(0))
         scale = ops.power(ops.convert(size, "f32"), f32(0.5))
         scaled = ops.divide(ops.transpose(query, heads_first), scale)
-        state_shape = [net.value_heads, net.key_size, net.value_size]
-        info = VariableInfo()
-        info.variable_id = f"cache_params.past.ssm.{layer}cache_params.present.ssm.{layer}"
-        info.data_type = ov.Type.f32
-        info.data_shape = ov.PartialShape([-1, *state_shape])
-        variable = Variable(info)
-        shape = ops.concat([self.inputs.batch, i64(state_shape)], 0)
-        past = ops6.read_value(ops.broadcast(f32(0.0), shape), variable)
-        past = named(past, f"cache_params.past.ssm.{layer}")
+        past, variable = self.inputs.state(
+            f"cache_params.past.ssm.{layer}",
+            f"cache_params.present.ssm.{layer}",
+            [net.value_heads, net.key_size, net.value_size],
+        )
         shape = ops.gather(ops.shape_of(value, "i64"), heads_first, i64(0))
         output, state = _loop(
             scaled,
@@ -114,7 +109,7 @@ class DeltaBuilder:
             ops.transpose(value, heads_first),
             ops.transpose(decay, tokens_last),
             ops.transpose(beta, tokens_last),
-            ops.gather(past, self.inputs.beam_idx, i64(0)),
+            past,
             shape,
         )
         self.assigns.append(ops6.assign(ops.reshape(state, i64([0, 0, 0, 0]), True), variable))

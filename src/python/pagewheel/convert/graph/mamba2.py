@@ -7,7 +7,6 @@ import openvino as ov
 import openvino.opset6 as ops6
 import openvino.opset13 as ops
 from openvino.op import Parameter
-from openvino.op.util import Variable, VariableInfo
 
 from ..decoder.architecture import Activation, Mamba2
 from ..weights.weight import dense_f32
@@ -78,17 +77,11 @@ class Mamba2Builder:
 
         state = exp(A dt) state + dt x B^T, y = state C
         """
-        heads, size, state_size = mamba.heads, mamba.head_size, mamba.state_size
-        info = VariableInfo()
-        info.variable_id = f"cache_params.past.ssm.{layer}cache_params.present.ssm.{layer}"
-        info.data_type = ov.Type.f32
-        info.data_shape = ov.PartialShape([-1, heads, size, state_size])
-        variable = Variable(info)
-        shape = ops.concat([self.inputs.batch, i64([heads, size, state_size])], 0)
-        past = ops6.read_value(ops.broadcast(f32(0.0), shape), variable)
-        past = named(past, f"cache_params.past.ssm.{layer}")
-        past = ops.gather(past, self.inputs.beam_idx, i64(0))
-
+        past, variable = self.inputs.state(
+            f"cache_params.past.ssm.{layer}",
+            f"cache_params.present.ssm.{layer}",
+            [mamba.heads, mamba.head_size, mamba.state_size],
+        )
         rates = dense_f32(self.weighted.weight(f"layers.{layer}.mamba.A_log"))
         a = ops.constant(-np.exp(rates))
         decay = ops.reshape(ops.exp(ops.multiply(a, dt)), i64([0, 0, 0, 1, 1]), True)
