@@ -335,9 +335,18 @@ TEST(Evictor, WritesNoBlockThatItsDecisionDoesNotNameWhereKeysRotateInPlace) {
 
 TEST(Evictor, EvictsWhenTheBudgetIsReachedAndNotBefore) {
     World world(CacheFormat::f32, 1, config(true, EvictionGranularity::BLOCK));
-    const std::map<size_t, size_t> due = {{0, 0},   {95, 0},  {96, 1},  {97, 1},
-                                          {111, 1}, {112, 2}, {300, 13}};
-    for (const auto& [held, blocks] : due) EXPECT_EQ(world.evictor->due(held), blocks) << held;
+    const std::map<size_t, size_t> due = {{0, 0},    {95, 0},   {96, 16},  {97, 16},
+                                          {111, 16}, {112, 32}, {300, 208}};
+    for (const auto& [held, tokens] : due) EXPECT_EQ(world.evictor->due(held), tokens) << held;
+}
+
+TEST(Evictor, SingleTokensLeaveRoomForASixteenthOfTheBudget) {
+    World world(CacheFormat::f32, 1, config(true, EvictionGranularity::TOKEN));
+    const std::map<size_t, size_t> due = {{95, 0}, {96, 6}, {97, 7}, {300, 210}};
+    for (const auto& [held, tokens] : due) EXPECT_EQ(world.evictor->due(held), tokens) << held;
+    CacheEvictionConfig large(16, 16, 672, AggregationMode::SUM, true);
+    World other(CacheFormat::f32, 1, large);
+    EXPECT_EQ(other.evictor->due(672), block_size);  // no more than a block
 }
 
 TEST(Evictor, StartAndRecentTokensAndAPartlyFilledBlockStay) {
@@ -482,7 +491,7 @@ TEST(Evictor, AWrongAnswerIsAnErrorAndChangesNothing) {
         wrong.custom_policy = std::make_shared<Wrong>(answer);
         World world(CacheFormat::f32, 1, wrong);
         world.append(112);  // 7 blocks, of which 1 to 5 may go, two of them now
-        EXPECT_THROW(world.evict(2), InvalidArgument);
+        EXPECT_THROW(world.evict(2 * block_size), InvalidArgument);
         EXPECT_EQ(world.blocks.size(), 7u);
         EXPECT_EQ(world.state.num_evicted, 0u);
         world.check();

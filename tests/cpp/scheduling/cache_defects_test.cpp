@@ -53,7 +53,7 @@ TEST_F(CacheDefects, ASetWithoutABlockAlignedIndexIsFreed) {
     scheduler.add(brief);
     step();
     EXPECT_EQ(blocks(), (std::vector<size_t>{19, 0, 1}));
-    scheduler.drop_blocks(brief, {});
+    scheduler.drop_blocks(brief, {}, 0);
     scheduler.remove(brief);
     EXPECT_EQ(blocks(), (std::vector<size_t>{19, 1, 0}));
 }

@@ -169,7 +169,7 @@ TEST(PrefixSharing, NothingBehindAnEvictedBlockIsShared) {
     scheduler.add(*first);
     scheduler.schedule();
     scheduler.advance();
-    scheduler.drop_blocks(*first, {1, 3});
+    scheduler.drop_blocks(*first, {1, 3}, 2 * block_size);
     first->tokens.push_back(20);
     for (int64_t token = 21; token < 32; ++token) {
         scheduler.schedule();

@@ -387,7 +387,7 @@ private:
         std::vector<size_t> indices;
         for (size_t i = 0; i < num_full; ++i)
             if (below(4) == 0) indices.push_back(i);
-        m_scheduler->drop_blocks(tracked.sequence, indices);
+        m_scheduler->drop_blocks(tracked.sequence, indices, indices.size() * block_size);
         for (size_t i = indices.size(); i-- > 0;) {
             const auto begin = tracked.expected.begin() + long(indices[i] * block_size);
             tracked.expected.erase(begin, begin + block_size);

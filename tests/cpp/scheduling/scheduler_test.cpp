@@ -133,7 +133,7 @@ TEST(Scheduler, WithPrefixCachingWhatIsObservedIsAChunkOfItsOwn) {
             const Batch& batch = scheduler.schedule();
             EXPECT_EQ(batch.num_tokens, tokens);
             compute(scheduler, batch);
-            if (sequence.num_slots() == 20) scheduler.drop_blocks(sequence, {1, 2, 3});
+            if (sequence.num_slots() == 20) scheduler.drop_blocks(sequence, {1, 2, 3}, 12);
         }
         EXPECT_EQ(sequence.num_prefix_hits, time == 0 ? 0u : 17u);
         scheduler.remove(sequence);
@@ -217,15 +217,16 @@ TEST(Scheduler, DropsBlocksOfASequenceAndGoesOnBehindThem) {
     scheduler.add(sequence);
     compute(scheduler, scheduler.schedule());
     const std::vector<BlockId> before = sequence.blocks;
-    scheduler.drop_blocks(sequence, {1, 2});
+    scheduler.drop_blocks(sequence, {1, 2}, 8);
     EXPECT_EQ(sequence.blocks, (std::vector<BlockId>{before[0], before[3]}));
     EXPECT_EQ(sequence.num_cached, 14u);
     EXPECT_EQ(sequence.num_evicted, 8u);
     EXPECT_EQ(sequence.num_slots(), 6u);
     EXPECT_EQ(scheduler.pool().num_free(), 8u);
-    EXPECT_THROW(scheduler.drop_blocks(sequence, {2}), std::logic_error);
-    EXPECT_THROW(scheduler.drop_blocks(sequence, {0, 1}), std::logic_error);  // not full
-    EXPECT_THROW(scheduler.drop_blocks(sequence, {0, 0}), std::logic_error);
+    EXPECT_THROW(scheduler.drop_blocks(sequence, {2}, 4), std::logic_error);
+    EXPECT_THROW(scheduler.drop_blocks(sequence, {0, 1}, 8), std::logic_error);  // not full
+    EXPECT_THROW(scheduler.drop_blocks(sequence, {0}, 1), std::logic_error);     // still needed
+    EXPECT_THROW(scheduler.drop_blocks(sequence, {0, 0}, 8), std::logic_error);
 
     for (int step = 0; step < 3; ++step) compute(scheduler, scheduler.schedule());
     EXPECT_EQ(sequence.num_slots(), 9u);
@@ -244,7 +245,7 @@ TEST(Scheduler, ChunksEndWhereTheCacheIsEvicted) {
         ASSERT_EQ(batch.entries.size(), 1u);
         EXPECT_EQ(batch.entries[0].num_tokens, tokens);
         compute(scheduler, batch);
-        if (sequence.num_slots() == 12) scheduler.drop_blocks(sequence, {0, 1});
+        if (sequence.num_slots() == 12) scheduler.drop_blocks(sequence, {0, 1}, 8);
     }
     EXPECT_EQ(sequence.num_cached, 30u);
     EXPECT_EQ(sequence.num_slots(), 6u);

@@ -159,7 +159,8 @@ def test_beams_that_evict_equal_a_replay_of_each_alone(
         assert pipeline.get_statistics().num_used_blocks <= 4 * 5
     assert pipeline.get_statistics().num_free_blocks == 60
     decisions = [policy.by_position[key] for key in sorted(policy.by_position)]
-    assert len(decisions) == tiny_reference.config.num_hidden_layers * 5
+    of_layer = {"block": 5, "token": 19}[granularity]  # every 32 tokens, or every 8
+    assert len(decisions) == tiny_reference.config.num_hidden_layers * of_layer
     for output in handle.outputs_so_far():
         replay = replayed(Replay(tiny_reference, True), prompt, output.generated_ids, decisions)
         expected = replay[np.arange(230), output.generated_ids]

@@ -41,26 +41,31 @@ std::vector<float> root_mean_pooled(const std::vector<float>& scores, size_t siz
     return pooled;
 }
 
-/// Entries of a layer's table that are free once its survivors have closed up within the blocks
-/// that lose tokens; blocks after those keep their bytes.
+/// Entries of a layer's table that are free once its survivors have closed up. Where blocks' worth
+/// of tokens go, blocks after those that lose some keep their bytes.
 struct ClosedUp {
     std::vector<size_t> packed;  ///< that survivors are moved within or to
-    std::vector<size_t> free;    ///< as many as blocks' worth of tokens were dropped
+    std::vector<size_t> free;
+    size_t end = 0;  ///< slots from here on stay where they are
 };
 
-ClosedUp close_up(const std::vector<size_t>& dropped, size_t block_size) {
+ClosedUp close_up(const std::vector<size_t>& dropped, size_t held, size_t block_size) {
     ClosedUp result;
-    const size_t num_free = dropped.size() / block_size;
-    bool whole = true;  // blocks go whole: nothing moves
-    for (size_t i = 0; i < dropped.size(); i += block_size)
-        whole = whole && dropped[i] % block_size == 0 &&
+    const bool even = dropped.size() % block_size == 0;
+    const size_t num_free =
+        blocks_for(held, block_size) - blocks_for(held - dropped.size(), block_size);
+    bool whole = even;  // blocks go whole: nothing moves
+    for (size_t i = 0; whole && i < dropped.size(); i += block_size)
+        whole = dropped[i] % block_size == 0 &&
                 dropped[i + block_size - 1] == dropped[i] + block_size - 1;
     if (whole) {
         for (size_t i = 0; i < dropped.size(); i += block_size)
             result.free.push_back(dropped[i] / block_size);
         return result;
     }
-    const size_t first = dropped.front() / block_size, last = dropped.back() / block_size;
+    const size_t first = dropped.front() / block_size;
+    const size_t last = (even ? dropped.back() : held - 1) / block_size;
+    result.end = std::min(held, (last + 1) * block_size);
     for (size_t b = first; b + num_free <= last; ++b) result.packed.push_back(b);
     for (size_t b = last + 1 - num_free; b <= last; ++b) result.free.push_back(b);
     return result;
@@ -82,8 +87,7 @@ std::vector<size_t> entries_of(const SlotTable& slots, const std::vector<size_t>
 }
 
 void move_survivors(const LayerCache& cache, const std::vector<BlockId>& table,
-                    const std::vector<size_t>& dropped, size_t block_size) {
-    const size_t end = (dropped.back() / block_size + 1) * block_size;
+                    const std::vector<size_t>& dropped, size_t end) {
     size_t to = dropped.front();
     for (size_t i = 0; i < dropped.size(); ++i) {
         const size_t from = dropped[i] + 1;
@@ -101,6 +105,9 @@ Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> laye
     config.validate(block_size);
     for (const RotaryKind& kind : rotated_in_place) m_angles.emplace_back(kind);
     m_chunk = config.get_evictable_size() / block_size * block_size;
+    const bool whole = config.resolved_granularity() == EvictionGranularity::BLOCK;
+    const size_t share = std::max<size_t>(1, config.get_max_cache_size() / 16);
+    m_room = whole ? block_size : std::min(block_size, share);
     m_policy = make_policy(config);
     m_observed = m_policy->observed();
 }
@@ -138,7 +145,12 @@ void Evictor::observe(EvictionState& state, size_t held, size_t window,
 
 size_t Evictor::due(size_t held) const {
     const size_t budget = m_config.get_max_cache_size();
-    return held < budget ? 0 : (held - budget) / m_block_size + 1;
+    if (held < budget) return 0;
+    const size_t count = held - budget + m_room;
+    // The last block stays as full as it is where whole ones go.
+    return m_config.resolved_granularity() == EvictionGranularity::BLOCK
+               ? count / m_block_size * m_block_size
+               : count;
 }
 
 bool Evictor::drops_oldest(const CacheLayer& layer) const {
@@ -155,9 +167,9 @@ void Evictor::rotate_in_place(SlotTable& slots, const LayerCache& cache,
 
 std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
                                     const std::vector<BlockId>& blocks, size_t held,
-                                    size_t num_blocks) const {
+                                    size_t num_dropped) const {
     const LayerCache& cache = m_layers[layer];
-    std::vector<size_t> slots(num_blocks * m_block_size);
+    std::vector<size_t> slots(num_dropped);
     if (drops_oldest(cache.description())) {
         std::iota(slots.begin(), slots.end(), size_t(0));
         return slots;
@@ -207,7 +219,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
 }
 
 EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId>& blocks,
-                                 size_t held, size_t num_blocks,
+                                 size_t held, size_t count,
                                  const std::function<size_t(size_t)>& references) const {
     prepare(state, held);
     EvictionDecision decision;
@@ -215,14 +227,14 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     std::vector<size_t> votes(blocks.size(), 0);
     decision.dropped.resize(m_layers.size());
     const auto choose_of = [&](size_t l) {
-        decision.dropped[l] = choose(l, state, blocks, held, num_blocks);
+        decision.dropped[l] = choose(l, state, blocks, held, count);
     };
     if (m_config.custom_policy)  // one that may need a lock, or remember the layer before
         for (size_t l = 0; l < m_layers.size(); ++l) choose_of(l);
     else
         tbb::parallel_for(size_t(0), m_layers.size(), choose_of);
     for (size_t l = 0; l < m_layers.size(); ++l) {
-        const ClosedUp closed = close_up(decision.dropped[l], m_block_size);
+        const ClosedUp closed = close_up(decision.dropped[l], held, m_block_size);
         packed.push_back(entries_of(state.layers[l], closed.packed));
         unused.push_back(entries_of(state.layers[l], closed.free));
         for (size_t entry : unused.back()) ++votes[entry];
@@ -235,7 +247,8 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
         return votes[a] != votes[b] ? votes[a] > votes[b] : references(a) > references(b);
     });
-    decision.released.assign(order.begin(), order.begin() + ptrdiff_t(num_blocks));
+    order.resize(blocks_for(held, m_block_size) - blocks_for(held - count, m_block_size));
+    decision.released = std::move(order);
     std::sort(decision.released.begin(), decision.released.end());
 
     std::vector<bool> written(blocks.size(), false);
@@ -263,13 +276,13 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
         if (!std::binary_search(released.begin(), released.end(), i))
             remaining.push_back(blocks[i]);
     if (rotates_in_place())
-        for (RotationTable& angles : m_angles) angles.grow(released.size() * m_block_size);
+        for (RotationTable& angles : m_angles) angles.grow(decision.num_dropped());
     tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
         SlotTable& slots = state.layers[l];
         const std::vector<size_t>& dropped = decision.dropped[l];
-        const ClosedUp closed = close_up(dropped, m_block_size);
+        const ClosedUp closed = close_up(dropped, slots.position.size(), m_block_size);
         if (!closed.packed.empty())
-            move_survivors(m_layers[l], slots.table(blocks), dropped, m_block_size);
+            move_survivors(m_layers[l], slots.table(blocks), dropped, closed.end);
 
         // Where a released entry has survivors they go to one that this layer has no more use for.
         const std::vector<size_t> unused = entries_of(slots, closed.free);
@@ -295,7 +308,7 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
         else if (m_config.apply_rotation)
             slots.describe_rotation(m_block_size);
     });
-    state.num_evicted += released.size() * m_block_size;
+    state.num_evicted += decision.num_dropped();
     for (const SlotTable& slots : state.layers)
         state.largest_delta = std::max(state.largest_delta, size_t(slots.largest_delta()));
 }

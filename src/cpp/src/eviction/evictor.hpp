@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "cache/cache_size.hpp"
 #include "eviction/layer_cache.hpp"
 #include "eviction/slot_table.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
@@ -27,11 +28,14 @@ struct EvictionDecision {
     std::vector<std::vector<size_t>> dropped;  ///< by layer: slots, ascending
     std::vector<size_t> released;  ///< entries of Sequence::blocks that no layer needs, ascending
     std::vector<size_t> written;   ///< entries that survivors move to, ascending
+
+    size_t num_dropped() const { return dropped.empty() ? 0 : dropped.front().size(); }
 };
 
 /// A decision falls when a sequence holds its budget and another token is to come: so much goes
-/// that the token fits. Whole blocks' worth of tokens go at a time, which leaves the last block as
-/// full as it was, mostly full, and new tokens start a fresh one.
+/// that there is room for the next few. Where whole blocks go that is a block; else a sixteenth of
+/// the budget and at most a block, so that nearly all of the budget is held at any time, while what
+/// moves per token stays the same for every budget.
 class Evictor {
 public:
     /// `layers` in the order of the cache's inputs. `rotated_in_place`: the model's rotary kinds,
@@ -43,10 +47,14 @@ public:
     const CacheEvictionConfig& config() const { return m_config; }
     const std::vector<LayerCache>& layers() const { return m_layers; }
 
-    /// Tokens in the cache at which a prompt is evicted while it is computed.
-    size_t chunk_end() const { return m_config.get_max_cache_size() - m_block_size + m_chunk; }
+    /// Tokens in the cache at which a prompt is evicted while it is computed. They fill their
+    /// blocks: a prefix that is found again ends there, so that the next chunk is the same.
+    size_t chunk_end() const {
+        return blocks_for(m_config.get_max_cache_size() - m_room + m_chunk, m_block_size) *
+               m_block_size;
+    }
     /// Blocks a sequence needs at most at any time if it is evicted in chunks.
-    size_t most_blocks() const { return (chunk_end() + m_block_size - 1) / m_block_size + 1; }
+    size_t most_blocks() const { return chunk_end() / m_block_size + 1; }
 
     /// Last queries of a prompt that are observed; ObservedQueries::all for all.
     size_t prompt_window() const { return m_observed.prompt; }
@@ -56,12 +64,12 @@ public:
     /// Takes down, after a step, scores [held] by layer of the last `window` queries.
     void observe(EvictionState& state, size_t held, size_t window,
                  const std::vector<const float*>& scores) const;
-    /// Blocks that must go before another token is computed; 0 if it fits.
+    /// Tokens that must go before another one is computed; 0 if it fits.
     size_t due(size_t held) const;
     /// What goes. `references` tells how many hold an entry. Throws what the policy throws and
     /// InvalidArgument for a wrong answer; nothing has changed then.
     EvictionDecision decide(EvictionState& state, const std::vector<BlockId>& blocks, size_t held,
-                            size_t num_blocks,
+                            size_t count,
                             const std::function<size_t(size_t entry)>& references) const;
     /// Moves survivors, and updates the slot tables as if the released entries were gone from
     /// `blocks`, which the caller does next. No entry of decision.written may be shared.
@@ -71,8 +79,7 @@ public:
 private:
     void prepare(EvictionState& state, size_t held) const;
     std::vector<size_t> choose(size_t layer, const EvictionState& state,
-                               const std::vector<BlockId>& blocks, size_t held,
-                               size_t num_blocks) const;
+                               const std::vector<BlockId>& blocks, size_t held, size_t count) const;
     /// Rotates the keys of a layer whose slots have closed up, over the blocks that stay.
     void rotate_in_place(SlotTable& slots, const LayerCache& cache,
                          const std::vector<BlockId>& blocks) const;
@@ -83,6 +90,7 @@ private:
     CacheEvictionConfig m_config;
     std::vector<LayerCache> m_layers;
     size_t m_block_size, m_chunk;
+    size_t m_room;  // tokens that fit after a decision
     std::shared_ptr<EvictionPolicy> m_policy;
     ObservedQueries m_observed;
     std::vector<RotationTable> m_angles;  // by rotary kind; empty: the attention rotates keys

@@ -81,10 +81,10 @@ size_t EvictionManager::due(const Sequence& sequence) const {
     return m_evictor.due(held);
 }
 
-EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t num_blocks) const {
+EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t count) const {
     try {
         return m_evictor.decide(
-            *sequence.eviction, sequence.blocks, sequence.num_slots(), num_blocks,
+            *sequence.eviction, sequence.blocks, sequence.num_slots(), count,
             [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
     } catch (const std::exception& error) {
         throw PolicyError(error.what());
@@ -94,10 +94,10 @@ EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t num_bloc
 }
 
 void EvictionManager::evict(Sequence& sequence) {
-    const size_t num_blocks = due(sequence);
-    if (num_blocks == 0) return;
+    const size_t count = due(sequence);
+    if (count == 0) return;
     EvictionState& state = *sequence.eviction;
-    const EvictionDecision decision = ask_policy(sequence, num_blocks);
+    const EvictionDecision decision = ask_policy(sequence, count);
     m_process.check("pipeline");  // a child has no threads to move survivors with
     // Computed again after a preemption, it would not fit otherwise.
     sequence.max_chunk_slots = m_evictor.chunk_end();
@@ -107,7 +107,7 @@ void EvictionManager::evict(Sequence& sequence) {
         if (copy) m_model.cache().copy_block(copy->from, copy->to);
     }
     m_evictor.apply(decision, state, sequence.blocks);
-    m_scheduler.drop_blocks(sequence, decision.released);
+    m_scheduler.drop_blocks(sequence, decision.released, count);
 }
 
 }  // namespace pagewheel

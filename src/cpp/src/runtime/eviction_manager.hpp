@@ -43,9 +43,9 @@ public:
     void evict(Sequence& sequence);
 
 private:
-    EvictionDecision ask_policy(Sequence& sequence, size_t num_blocks) const;
+    EvictionDecision ask_policy(Sequence& sequence, size_t count) const;
     EvictionProgress progress(const BatchEntry& entry) const;
-    /// How many blocks must go now.
+    /// How many tokens must go now.
     size_t due(const Sequence& sequence) const;
 
     Model& m_model;

@@ -484,19 +484,23 @@ void Scheduler::give_back_unused(BlockMemory& memory) {
     for (const BlockRange& range : m_store.forget_free_states()) memory.give_back_states(range);
 }
 
-void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices) {
-    if (indices.empty()) return;
+void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indices,
+                            size_t num_slots) {
     std::vector<BlockId>& blocks = sequence.blocks;
     const bool ascend = std::adjacent_find(indices.begin(), indices.end(),
                                            std::greater_equal<size_t>()) == indices.end();
-    check_invariant(ascend && indices.back() < blocks.size() &&
-                        indices.size() * m_block_size <= sequence.num_slots(),
-                    indices.size(), " block table entries up to ", indices.back(),
-                    " are to be dropped of ", blocks.size(), " that hold ", sequence.num_slots(),
-                    " slots; allowed are filled ones, ascending");
+    check_invariant(ascend && (indices.empty() || indices.back() < blocks.size()) &&
+                        num_slots <= sequence.num_slots() &&
+                        blocks_for(sequence.num_slots() - num_slots) + indices.size() ==
+                            blocks_for(sequence.num_slots()),
+                    indices.size(), " block table entries and ", num_slots,
+                    " slots are to be dropped of ", blocks.size(), " that hold ",
+                    sequence.num_slots(), " slots; allowed are those that the rest does not need");
+    m_totals.num_evicted += num_slots;
+    sequence.num_evicted += num_slots;
+    if (indices.empty()) return;
     sequence.num_shareable = std::min(sequence.num_shareable, indices.front() * m_block_size);
     sequence.num_tree_blocks = std::min(sequence.num_tree_blocks, indices.front());
-    m_totals.num_evicted += indices.size() * m_block_size;
     for (auto index = indices.rbegin(); index != indices.rend(); ++index)
         m_store.release(blocks[*index]);
     auto next = indices.begin();
@@ -508,7 +512,6 @@ void Scheduler::drop_blocks(Sequence& sequence, const std::vector<size_t>& indic
             blocks[kept++] = blocks[i];
     }
     blocks.resize(kept);
-    sequence.num_evicted += indices.size() * m_block_size;
 }
 
 }  // namespace pagewheel

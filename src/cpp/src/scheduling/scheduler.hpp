@@ -20,7 +20,7 @@ struct SchedulerTotals {
     size_t num_preemptions = 0;
     size_t num_prompt_tokens = 0;  ///< of admitted prompts
     size_t num_prefix_hits = 0;    ///< of them, those found in the prefix tree
-    size_t num_evicted = 0;        ///< tokens of blocks that drop_blocks() was given
+    size_t num_evicted = 0;        ///< tokens that drop_blocks() was given
 };
 
 /// Sequences at the moment.
@@ -80,10 +80,10 @@ public:
     /// the confirmed ones are computed again after the state of before.
     void rollback(Sequence& sequence, size_t count);
 
-    /// Evicts entries of a running sequence's block table, and with each as many slots as a block
-    /// has; `indices` ascend. If the entry that is not full goes, another is not full now. What the
-    /// sequence computes from now on depends on that and enters the tree no more.
-    void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices);
+    /// Evicts `num_slots` slots of a running sequence, and the entries of its block table that the
+    /// others do not need; `indices` ascend. What the sequence computes from now on depends on that
+    /// and enters the tree no more, nor does an entry that own_block() was asked for.
+    void drop_blocks(Sequence& sequence, const std::vector<size_t>& indices, size_t num_slots);
 
     PrefixPins& pins() { return m_pins; }
     /// Forgets all prefixes but pinned ones; running sequences keep their blocks.
