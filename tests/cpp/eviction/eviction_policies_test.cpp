@@ -109,6 +109,18 @@ TEST(EvictionPolicies, KeyDiffDropsTheKeysNearestToTheMean) {
     EXPECT_EQ(scenario.dropped(*policy("key_diff"), 3), Units({1, 3, 4}));
 }
 
+TEST(EvictionPolicies, HybridKeepsWhatIsAttendedOrUnlike) {
+    //               start  1     2     3     4     recent
+    Scenario scenario{{0, 0, 1, 1, 2, 2, 0, 0, 9, 9, 0, 0}};
+    scenario.keys.assign(12, {5, 0});
+    scenario.keys[6] = scenario.keys[7] = {0, 1};  // block 3: unseen, unlike the others
+    // Ranks by attention are 1, 2, 0, 3 and by keys 0, 1, 3, 2.
+    EXPECT_EQ(scenario.dropped(*policy("hybrid"), 1), Units({1}));
+    EXPECT_EQ(scenario.dropped(*policy("hybrid"), 2), Units({1, 2}));
+    EXPECT_EQ(scenario.dropped(*policy("norm_sum"), 1), Units({3}));
+    EXPECT_EQ(policy("hybrid")->observed().decode, ObservedQueries::all);
+}
+
 TEST(EvictionPolicies, AdaptiveRkvKeepsTheMassAndThenTheUnlike) {
     CacheEvictionConfig config;
     config.aggregation_mode = AggregationMode::ADAPTIVE_RKV;
@@ -154,7 +166,7 @@ TEST(EvictionPolicies, EachOfTheListCanBeAskedForByItsName) {
         EXPECT_NE(std::string(kind.help), "") << kind.name;
     }
     for (const char* known : {"sum", "norm_sum", "snapkv", "streaming", "tova", "kvcrush",
-                              "adaptive_rkv", "key_norm", "key_diff"})
+                              "adaptive_rkv", "hybrid", "key_norm", "key_diff"})
         EXPECT_EQ(names.count(known), 1u) << known;
 }
 

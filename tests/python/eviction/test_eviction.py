@@ -165,7 +165,7 @@ def test_the_openvino_backend_evicts_as_the_native_one(tiny_folder: Path) -> Non
     for policy, options in POLICIES.items():
         config = eviction(policy, **options)
         # Keys that were rotated where they lie compare differently.
-        by_keys = policy in ("key_diff", "adaptive_rkv")
+        by_keys = policy in ("key_diff", "adaptive_rkv", "hybrid")
         cold = make_pipeline(tiny_folder, config, "openvino" if by_keys else "native")
         expected = [generate(cold, p, 150) for p in (prompt, other)]
         openvino = make_pipeline(tiny_folder, config, "openvino", enable_prefix_caching=True)

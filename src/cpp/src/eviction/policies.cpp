@@ -154,6 +154,36 @@ void drop_likest(const EvictionView& view, size_t count, std::vector<size_t>& dr
     drop_least(view, sum_by_unit(view, value), count, dropped);
 }
 
+/// The rank of each value among all, 0 for the least; of equal ones the first ranks lowest.
+std::vector<double> ranks(const std::vector<double>& value) {
+    std::vector<size_t> order(value.size());
+    std::iota(order.begin(), order.end(), size_t(0));
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return value[a] < value[b]; });
+    std::vector<double> rank(value.size());
+    for (size_t i = 0; i < order.size(); ++i) rank[order[i]] = double(i);
+    return rank;
+}
+
+/// Keeps a unit for the better of two ranks: attention finds what the question in a prompt asks
+/// for, and a key unlike the others what is asked for later.
+class Hybrid final : public EvictionPolicy {
+public:
+    explicit Hybrid(const CacheEvictionConfig& config) : m_observed(accumulated_queries(config)) {}
+    ObservedQueries observed() const override { return m_observed; }
+    void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
+        std::vector<double> unlike = likeness_to_mean_key(view, 0, view.num_tokens);
+        for (double& v : unlike) v = -v;
+        std::vector<double> value = ranks(sum_by_unit(view, unlike));
+        const auto attended = ranks(sum_by_unit(view, scores_by_lifetime(view)));
+        for (size_t i = 0; i < value.size(); ++i) value[i] = std::max(value[i], attended[i]);
+        drop_least(view, value, count, dropped);
+    }
+
+private:
+    ObservedQueries m_observed;
+};
+
 /// Keeps what has a share of the attention, and then keys unlike the others.
 class AdaptiveRKV final : public EvictionPolicy {
 public:
@@ -323,6 +353,8 @@ const std::vector<EvictionPolicyKind>& eviction_policies() {
          "what carries a share of the attention stays, and of the rest the keys least like the "
          "others (after R-KV, Cai et al. 2025, arXiv:2505.24133)",
          "adaptive_rkv_config", true, &made<AdaptiveRKV>, &check_adaptive_rkv},
+        {"hybrid", "lowest in the better of two ranks goes: norm_sum's and key_diff's",
+         "snapkv_window_size", true, &made<Hybrid>},
         {"key_norm", "keys of the greatest L2 norm go (Devoto et al. 2024, arXiv:2406.11430)", "",
          false, &made_of<drop_longest>},
         {"key_diff",
