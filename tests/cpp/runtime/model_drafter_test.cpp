@@ -6,6 +6,7 @@
 #include <random>
 
 #include "support/engine_fixture.hpp"
+#include "support/soak.hpp"
 
 namespace pagewheel {
 namespace {
@@ -172,37 +173,6 @@ void score_by_all(const Tokens& tokens, size_t count, float* logits) {
     for (size_t i = 0; i < ScriptedModel::words; ++i) logits[i] = float(random() % 1000) / 100;
 }
 
-/// Samples and greedy answers of requests that share prefixes, are cancelled, have priorities, and
-/// do not fit the caches together.
-std::vector<GenerationOutput> soak(Engine& engine, size_t count, bool has_drafts) {
-    std::mt19937 random(5);
-    std::vector<GenerationHandle> handles;
-    for (size_t i = 0; i < count; ++i) {
-        GenerationConfig config;
-        config.max_new_tokens = 1 + random() % 40;
-        config.do_sample = i % 3 == 0;
-        config.temperature = 0.3f;
-        config.rng_seed = i;
-        config.logprobs = i % 2;
-        config.num_return_sequences = config.do_sample ? 1 + i % 3 : 1;
-        config.priority = int(i % 5 == 0);
-        if (i % 7 == 0) config.stop_strings = {"ab", "jj"};
-        const size_t num_drafts = random() % 8;
-        if (has_drafts) config.num_assistant_tokens = num_drafts;
-        Tokens prompt(1 + random() % 20, int64_t(i % 4));
-        handles.emplace_back(engine.submit(std::nullopt, prompt, config));
-        for (size_t k = random() % 3; k > 0; --k) engine.step();
-        if (i % 10 == 9) handles[i - 4].cancel();
-    }
-    while (engine.has_work()) engine.step();
-    std::vector<GenerationOutput> all;
-    for (size_t i = 0; i < count; ++i)
-        if (i % 10 != 5)
-            for (const GenerationOutput& output : handles[i].outputs_so_far(true))
-                all.push_back(output);
-    return all;
-}
-
 TEST_F(EngineWithDraftModel, FiveHundredRandomRequestsAreAnsweredAsWithoutDrafts) {
     SchedulerConfig config = scheduler();
     config.enable_prefix_caching = true;
@@ -227,13 +197,7 @@ TEST_F(EngineWithDraftModel, FiveHundredRandomRequestsAreAnsweredAsWithoutDrafts
         EXPECT_GT(sums().num_drafted_tokens, 3000u);
         EXPECT_GT(sums().num_accepted_tokens, percent_wrong < 100 ? 500u : 0u);
         EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
-        ASSERT_EQ(answers.size(), expected.size());
-        for (size_t i = 0; i < answers.size(); ++i) {
-            ASSERT_EQ(answers[i].generated_ids, expected[i].generated_ids) << i;
-            ASSERT_EQ(answers[i].generated_log_probs, expected[i].generated_log_probs) << i;
-            ASSERT_EQ(answers[i].text, expected[i].text) << i;
-            ASSERT_EQ(answers[i].finish_reason, expected[i].finish_reason) << i;
-        }
+        expect_same(answers, expected);
     }
 }
 

@@ -41,6 +41,7 @@ protected:
     void make(const SchedulerConfig& config = scheduler()) {
         auto scripted = std::make_unique<ScriptedModel>(blocks_per_state);
         model = scripted.get();
+        model->gives_states = gives_states;
         EngineParts parts;
         parts.model = std::move(scripted);
         has_drafter = drafter != nullptr;
@@ -101,6 +102,7 @@ protected:
     }
 
     size_t blocks_per_state = 0;                // of the next make()
+    bool gives_states = false;                  // the same: hidden states
     std::unique_ptr<Drafter> drafter;           // the same
     std::unique_ptr<Model> draft_model;         // the same
     size_t draft_context_length = 0;            // the same

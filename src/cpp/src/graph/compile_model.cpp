@@ -299,11 +299,13 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
                    graph.config.rotary.unsupported);
     graph.model = folder.read_decoder(core);
     if (!options.has_extensions) check_operations(*graph.model, folder.model_xml());
-    check_decoder_inputs(*graph.model);
+    check_decoder_inputs(*graph.model, folder.is_head());
     share_constants(graph.model);
     const bool for_openvino = options.evicts_from_openvino();
     apply_paged_attention(graph.model, {for_openvino, for_openvino});
     gather_logits(graph.model);
+    if (options.gives_hidden_states || folder.is_head())
+        give_hidden_states(graph.model, folder.is_head());
     if (for_openvino)
         graph.openvino_layers = find_openvino_attention(*graph.model, graph.config.sliding_windows);
     NativeAttentionReport attention = choose_attention(graph.model, graph.config, options);

@@ -33,6 +33,10 @@ struct CompileOptions {
     /// prefill chunks and what of it was cached.
     bool batch_invariant = false;
 
+    /// A head that drafts reads the model's hidden states: they are an output
+    /// (ports::last_hidden_state), and all before them is computed for all tokens.
+    bool gives_hidden_states = false;
+
     /// The format of pagewheel's cache. Unset: it has none such, for the reason in cache_refusal.
     std::optional<kernels::CacheFormat> cache_format;
     std::string cache_refusal;

@@ -418,14 +418,6 @@ FastPrefillReport report_of(const FastPrefillNodes& nodes) {
     return report;
 }
 
-/// The Gather of gather_logits().
-ov::Node& gather_of_logits(const ov::Model& model) {
-    for (const auto& parameter : model.get_parameters())
-        if (parameter->get_friendly_name() == ports::sampled_tokens_indices)
-            return *parameter->output(0).get_target_inputs().begin()->get_node();
-    throw std::logic_error("the model's logits are not gathered");
-}
-
 /// Does what skip_unread_rows() does, but leaves the model half done when it throws.
 FastPrefillReport skip(ov::Model& model, const FastPrefillOptions& options) {
     fold_lengths(model);

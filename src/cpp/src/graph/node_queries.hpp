@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "model/port_names.hpp"
 #include "openvino/core/model.hpp"
 #include "openvino/core/node.hpp"
 #include "openvino/op/constant.hpp"
@@ -163,6 +165,14 @@ inline ov::Output<ov::Node> add_parameter(ov::Model& model, const std::string& n
     parameter->get_output_tensor(0).set_names({name});
     model.add_parameters({parameter});
     return parameter;
+}
+
+/// The Gather of gather_logits().
+inline ov::Node& gather_of_logits(const ov::Model& model) {
+    for (const auto& parameter : model.get_parameters())
+        if (parameter->get_friendly_name() == ports::sampled_tokens_indices)
+            return *parameter->output(0).get_target_inputs().begin()->get_node();
+    throw std::logic_error("the model's logits are not gathered");
 }
 
 /// Puts `fresh` in the place of `old`, output by output.

@@ -17,8 +17,9 @@ namespace pagewheel {
 // for the rows that are sampled
 
 /// Throws InvalidArgument, with the name, for an input that a text decoder lacks or that
-/// nobody would fill: a model with inputs_embeds, or with keys and values as inputs.
-void check_decoder_inputs(const ov::Model& model);
+/// nobody would fill: a model with inputs_embeds, or with keys and values as inputs. A head that
+/// drafts must have hidden_states, too.
+void check_decoder_inputs(const ov::Model& model, bool is_head = false);
 
 /// What OpenVINO's attention is to give and take besides, for caches that are evicted from.
 struct PagingOptions {
@@ -41,6 +42,12 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model,
 /// vocabulary]. For an ov::Model after apply_paged_attention(). Throws InvalidArgument if there is
 /// no output `logits` of rank 3.
 void gather_logits(const std::shared_ptr<ov::Model>& model);
+
+/// Adds the output last_hidden_state, f32 [rows, hidden], which the vocabulary projection reads: of
+/// all tokens, or of a head of the rows that gather_logits() takes. A head's input hidden_states
+/// becomes f32 [tokens, hidden]. After gather_logits(). Throws InvalidArgument where they are not
+/// [tokens, 1, hidden].
+void give_hidden_states(const std::shared_ptr<ov::Model>& model, bool is_head);
 
 // ---- native_attention.cpp: pagewheel's own attention in place of OpenVINO's
 

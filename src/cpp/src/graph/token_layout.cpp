@@ -11,10 +11,11 @@
 namespace pagewheel {
 namespace {
 
-/// The batch's tokens and their positions lie along the only dimension that is dynamic.
+/// The batch's tokens, positions and hidden states lie along the only dimension that is dynamic.
 TokenValue value_of_input(const ov::op::v0::Parameter& parameter) {
     const auto& names = parameter.get_output_tensor(0).get_names();
-    if (names.count(ports::input_ids) == 0 && names.count(ports::position_ids) == 0) return {};
+    const auto is_any = [&](auto... known) { return (names.count(known) + ...) > 0; };
+    if (!is_any(ports::input_ids, ports::position_ids, ports::hidden_states)) return {};
     const ov::PartialShape& shape = parameter.get_partial_shape();
     if (shape.rank().is_dynamic()) return {};
     Extents extents;

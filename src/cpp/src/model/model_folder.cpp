@@ -19,6 +19,8 @@ namespace {
 constexpr size_t max_context = std::numeric_limits<int32_t>::max();
 constexpr size_t max_layers = 65'536;
 
+constexpr const char* mtp_model = "openvino_mtp_model.xml";
+
 /// 0 where there is no number. Throws InvalidArgument for one outside of [0, limit].
 size_t checked_size(const nlohmann::json& value, const char* key, size_t limit) {
     if (!value.is_number()) return 0;
@@ -101,8 +103,19 @@ ModelFolder::ModelFolder(const fs::path& path, bool save_beside)
 
 ModelFolder::ModelFolder(GraphBuffers buffers) : m_buffers(std::move(buffers)) {}
 
+ModelFolder ModelFolder::head() const {
+    ModelFolder head = *this;
+    head.m_is_head = true;
+    check_argument(!m_buffers && fs::exists(head.model_xml()), ErrorCode::model_unsupported,
+                   ParameterName("speculation"), " is 'mtp', but ", model_xml(),
+                   " has no head that guesses further tokens beside it (", mtp_model,
+                   "); allowed for this model: auto, off");
+    return head;
+}
+
 fs::path ModelFolder::model_xml() const {
-    return m_buffers ? "the model in memory" : m_path / "openvino_model.xml";
+    if (m_buffers) return "the model in memory";
+    return m_path / (m_is_head ? mtp_model : "openvino_model.xml");
 }
 
 std::shared_ptr<ov::Model> ModelFolder::read_decoder(ov::Core& core) const {

@@ -30,6 +30,12 @@ public:
     explicit ModelFolder(const std::filesystem::path& path, bool save_beside = false);
     explicit ModelFolder(GraphBuffers buffers);
 
+    /// The head that a converter found beside the decoder: a decoder of its own, which guesses the
+    /// token after the next one from what the model's last layer gives, its input hidden_states.
+    /// Throws InvalidArgument where there is none.
+    ModelFolder head() const;
+    bool is_head() const { return m_is_head; }
+
     const std::filesystem::path& path() const { return m_path; }
     /// The decoder's file; for messages, where there is none.
     std::filesystem::path model_xml() const;
@@ -43,6 +49,7 @@ public:
 private:
     std::filesystem::path m_path;
     std::optional<GraphBuffers> m_buffers;
+    bool m_is_head = false;
 };
 
 }  // namespace pagewheel

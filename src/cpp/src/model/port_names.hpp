@@ -9,6 +9,7 @@ inline constexpr const char* attention_mask = "attention_mask";
 inline constexpr const char* position_ids = "position_ids";
 inline constexpr const char* beam_idx = "beam_idx";
 inline constexpr const char* logits = "logits";
+inline constexpr const char* hidden_states = "hidden_states";  // of a head (ModelFolder::head())
 
 // Of SDPAToPagedAttention. A layer's number follows a prefix.
 inline constexpr const char* past_lens = "past_lens";
@@ -29,6 +30,7 @@ inline constexpr const char* block_indices_prefix = "block_indices.";
 // these, or of the batch's tokens in a model without logits_indices.
 inline constexpr const char* logits_indices = "logits_indices";
 inline constexpr const char* sampled_tokens_indices = "sampled_tokens_indices";
+inline constexpr const char* last_hidden_state = "last_hidden_state";
 inline constexpr const char* batch_tables = "batch_tables";
 inline constexpr const char* cache_directory = "cache_directory";
 

@@ -28,8 +28,9 @@ void SchedulerConfig::validate() const {
                    ParameterName("checkpoint_fraction"), " is ", checkpoint_fraction,
                    "; allowed: 0 to 1");
     if (use_cache_eviction) cache_eviction_config.validate();
-    check_argument(speculation == "auto" || speculation == "off", ParameterName("speculation"),
-                   " is '", speculation, "'; allowed: auto, off");
+    check_argument(speculation == "auto" || speculation == "mtp" || speculation == "off",
+                   ParameterName("speculation"), " is '", speculation,
+                   "'; allowed: auto, mtp, off");
     check_argument(cache_size <= max_gigabytes, ParameterName("cache_size"), " is ", cache_size,
                    " GB; allowed: at most ", max_gigabytes);
     check_argument(num_kv_blocks <= size_t(1) << 30, ParameterName("num_kv_blocks"), " is ",
@@ -84,7 +85,8 @@ bool is_on(const ov::AnyMap& properties, const char* name) {
 
 /// openvino_genai's "prompt_lookup" is another name for what the scheduler's config says.
 SchedulerConfig with_lookup(SchedulerConfig config, const ov::AnyMap& properties) {
-    if (is_on(properties, "prompt_lookup")) config.speculation = "auto";
+    if (is_on(properties, "prompt_lookup") && config.speculation == "off")
+        config.speculation = "auto";
     return config;
 }
 
@@ -134,14 +136,22 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
            ov::AnyMap properties, const SchedulerConfig& scheduler)
         : folder(opened) {
         const std::optional<DraftModel> draft = take_draft_model(properties);
+        const bool has_head = scheduler.speculation == "mtp";
+        check_argument(!has_head || !draft, ParameterName("draft_model"),
+                       " is set and speculation is 'mtp'; allowed: one of them");
+        // Before anything is compiled: it throws where there is none.
+        const std::optional<ModelFolder> head =
+            has_head ? std::optional(folder.head()) : std::nullopt;
         // Reading the tokenizer overlaps with compiling the model.
         auto reading =
             given ? std::future<Tokenizer>()
                   : std::async(std::launch::async, [&] { return Tokenizer(folder.path()); });
         model =
             load_model(folder, device, properties,
-                       scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr);
+                       scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr,
+                       /*gives_hidden_states=*/has_head);
         tokenizer.emplace(given ? *given : reading.get());
+        if (head) draft_model = load_model(*head, device, properties);
         if (!draft) return;
         const ModelFolder draft_folder(draft->path);
         check_vocabulary(*tokenizer, Tokenizer(draft_folder.path()));

@@ -60,6 +60,18 @@ public:
     virtual Logits run(const Batch& batch, const std::vector<size_t>& windows) = 0;
     virtual Times times() const = 0;
 
+    // ---- For a head that drafts by what the model's last layer gives.
+    /// Numbers of a hidden state; 0: run() gives none.
+    virtual size_t hidden_size() const { return 0; }
+    /// What the latest run() gave, f32 [rows, hidden_size()]: of all its tokens, of a head of those
+    /// with logits. Null: nothing. Valid until the next run.
+    virtual const float* hidden_states() { return nullptr; }
+    /// Whether the model is a head.
+    virtual bool reads_hidden_states() const { return false; }
+    /// To be filled before a head's run(): f32 [num_tokens, hidden_size()], of the token before
+    /// each of the batch's.
+    virtual float* hidden_input(size_t /*num_tokens*/) { return nullptr; }
+
     // ---- For eviction; of a model that was made for it.
     /// The cache by layer.
     virtual std::vector<LayerCache> layer_caches() const = 0;

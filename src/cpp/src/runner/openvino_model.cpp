@@ -59,8 +59,14 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
     : m_graph(std::move(graph)), m_request(m_graph.model.create_infer_request()) {
     const ov::CompiledModel& model = m_graph.model;
     m_vocabulary = size_t(model.output(ports::logits).get_partial_shape()[1].get_length());
-    for (size_t i = 0; i < model.outputs().size(); ++i)
-        if (model.outputs()[i].get_names().count(ports::logits) != 0) m_logits_output = i;
+    for (size_t i = 0; i < model.outputs().size(); ++i) {
+        const ov::Output<const ov::Node>& output = model.outputs()[i];
+        if (output.get_names().count(ports::logits) != 0) m_logits_output = i;
+        if (output.get_names().count(ports::last_hidden_state) == 0) continue;
+        m_hidden_output = i;
+        m_hidden_size = size_t(output.get_partial_shape()[1].get_length());
+    }
+    m_hidden_input = InputTensor(model, ports::hidden_states);
 
     m_tokens = TokenInputs(model, m_graph.options.rotates);
     const std::vector<RotaryKind> rotated =
@@ -175,14 +181,25 @@ Logits OpenVinoModel::run(const Batch& batch, const std::vector<size_t>& windows
     return {logits.data<float>(), rows, m_vocabulary};
 }
 
+const float* OpenVinoModel::hidden_states() {
+    if (m_hidden_size == 0) return nullptr;
+    return m_request.get_output_tensor(m_hidden_output).data<const float>();
+}
+
+float* OpenVinoModel::hidden_input(size_t num_tokens) {
+    return m_hidden_input.resize<float>(m_request, num_tokens, m_hidden_size);
+}
+
 std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
                                           const ov::AnyMap& properties,
-                                          const CacheEvictionConfig* eviction) {
+                                          const CacheEvictionConfig* eviction,
+                                          bool gives_hidden_states) {
     add_extensions(properties);
     ov::Core& core = openvino_core();
-    CompiledGraph graph = compile_model(
-        core, folder,
-        parse_compile_options(device, properties, eviction, core.get_available_devices()));
+    CompileOptions options =
+        parse_compile_options(device, properties, eviction, core.get_available_devices());
+    options.gives_hidden_states = gives_hidden_states;
+    CompiledGraph graph = compile_model(core, folder, options);
     for (const std::string& sentence : graph.warnings) log(LogLevel::WARNING, sentence);
     return std::make_unique<OpenVinoModel>(std::move(graph));
 }

@@ -39,6 +39,10 @@ public:
     std::vector<ov::ProfilingInfo> profile() const;
 
     Logits run(const Batch& batch, const std::vector<size_t>& windows) override;
+    size_t hidden_size() const override { return m_hidden_size; }
+    const float* hidden_states() override;
+    bool reads_hidden_states() const override { return m_hidden_input.exists(); }
+    float* hidden_input(size_t num_tokens) override;
     const std::vector<const float*>& scores(size_t entry) override {
         return m_attention.front()->scores(m_request, entry);
     }
@@ -54,7 +58,9 @@ private:
     std::vector<RotaryKind> m_rotated_in_place;
     BlockLayout m_blocks = BlockLayout::lanes;
     size_t m_vocabulary = 0;
-    size_t m_logits_output = 0;
+    size_t m_logits_output = 0, m_hidden_output = 0;
+    size_t m_hidden_size = 0;
+    InputTensor m_hidden_input;
     Times m_times;
     TokenInputs m_tokens;
 };
@@ -64,9 +70,10 @@ private:
 /// there (the message lists those that are) or a property that is refused. With `eviction` the
 /// model can run on caches that were evicted from: on CPU, with the native attention or over a
 /// cache of f32, bf16 or f16, and with rotation a model whose rotary frequencies are known; else
-/// InvalidArgument says what is missing.
+/// InvalidArgument says what is missing. `gives_hidden_states`: CompileOptions.
 std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
                                           const ov::AnyMap& properties,
-                                          const CacheEvictionConfig* eviction = nullptr);
+                                          const CacheEvictionConfig* eviction = nullptr,
+                                          bool gives_hidden_states = false);
 
 }  // namespace pagewheel

@@ -33,9 +33,7 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
                     continue;
                 ++num_sequences;
                 num_rows += sequence->num_uncached();
-                if (m_limits.automatic || request->config().is_assisting_generation() ||
-                    !request->prediction.empty())
-                    propose(*sequence);
+                if (drafts_for(*request)) propose(*sequence);
             }
         } catch (const std::exception& error) {
             end(requests, *request, error);
@@ -55,6 +53,22 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
         m_drafted.push_back(&sequence);
     }
     step.draft_time = double(microseconds_since(begin, m_now()));
+}
+
+bool Drafting::drafts_for(const Request& request) const {
+    return m_limits.automatic || request.config().is_assisting_generation() ||
+           !request.prediction.empty();
+}
+
+void Drafting::observe(const Batch& batch, const float* hidden_states) {
+    if (!hidden_states) return;
+    for (const BatchEntry& entry : batch.entries) {
+        SequenceState& sequence = state_of(*entry.sequence);
+        const Request& request = *sequence.request;
+        if (!sequence.drafts && !request.config().is_beam_search() && drafts_for(request))
+            sequence.drafts = std::make_unique<DraftState>();
+    }
+    m_drafter->observe(batch, hidden_states);
 }
 
 void Drafting::end(Requests& requests, Request& request, const std::exception& error) {

@@ -26,6 +26,10 @@ public:
     /// to nothing.
     virtual void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) = 0;
 
+    /// Takes what the model gave of a batch that was computed and does not count yet
+    /// (Model::hidden_states()). Of sequences with DraftState alone.
+    virtual void observe(const Batch&, const float* /*hidden_states*/) {}
+
     /// Whether extend() appends drafts.
     virtual bool computes() const { return false; }
     /// Appends one draft to DraftState::proposed of each of the sequences, or none where it cannot.
@@ -68,6 +72,8 @@ public:
           m_now(std::move(now)) {}
 
     void propose(Requests& requests, StepStatistics& step);
+    /// Has the drafter take the hidden states, if the model gives any.
+    void observe(const Batch& batch, const float* hidden_states);
     /// Takes down what a step took, in microseconds.
     void record(const Batch& batch, double time);
     void clear_drafts();
@@ -91,6 +97,8 @@ private:
         Proposal* proposal;
     };
 
+    /// Whether its sequences get drafts.
+    bool drafts_for(const Request& request) const;
     void propose(SequenceState& sequence);
     void end(Requests& requests, Request& request, const std::exception& error);
     void check_drafts(const SequenceState& sequence, size_t most) const;

@@ -8,6 +8,7 @@
 #include "cache/cache_size.hpp"
 #include "pagewheel/errors.hpp"
 #include "runtime/model_drafter.hpp"
+#include "runtime/mtp_drafter.hpp"
 #include "runtime/suffix_drafter.hpp"
 
 namespace pagewheel {
@@ -114,10 +115,14 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
 
 std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const SchedulerConfig& config) {
     const bool automatic = config.speculation == "auto" || parts.draft_model;
-    if (parts.draft_model) {
-        const ModelDrafter::Limits limits{
-            num_draft_blocks(*m_model, parts.draft_model.get(), m_scheduler.pool().size()),
-            parts.draft_context_length, m_model->vocabulary()};
+    const size_t blocks =
+        num_draft_blocks(*m_model, parts.draft_model.get(), m_scheduler.pool().size());
+    if (parts.draft_model && parts.draft_model->reads_hidden_states()) {
+        parts.drafter =
+            std::make_unique<MtpDrafter>(std::move(parts.draft_model), *m_model, blocks, m_now);
+    } else if (parts.draft_model) {
+        const ModelDrafter::Limits limits{blocks, parts.draft_context_length,
+                                          m_model->vocabulary()};
         parts.drafter =
             std::make_unique<ModelDrafter>(std::move(parts.draft_model), config, limits, m_now);
     }
@@ -244,8 +249,11 @@ std::exception_ptr Engine::compute(const Batch& batch) {
     const std::vector<size_t> none;
     const std::vector<size_t>& windows = m_eviction ? m_eviction->windows(batch) : none;
     Logits logits;
-    if (auto failure = attempt(batch, [&] { logits = m_model->run(batch, windows); }))
-        return failure;
+    const auto run = [&] {
+        logits = m_model->run(batch, windows);
+        m_drafting->observe(batch, m_model->hidden_states());
+    };
+    if (auto failure = attempt(batch, run)) return failure;
     m_step.fill_time = m_model->times().fill;
     m_step.infer_time = m_model->times().infer;
     const auto advancing = Clock::now();

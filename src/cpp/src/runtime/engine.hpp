@@ -39,10 +39,11 @@ struct EngineParts {
     Admission::FindRules find_rules;            ///< what texts of a config are in tokens
     Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
     Admission::Encode encode;                   ///< of a config's prediction
-    std::unique_ptr<Drafter> drafter;           ///< null: ModelDrafter, or SuffixDrafter
-    std::unique_ptr<Model> draft_model;         ///< null: none
-    size_t draft_context_length = 0;            ///< as context_length
-    GrammarLimits grammar_limits = {};          ///< of what a step and a sequence may take
+    /// Null: MtpDrafter or ModelDrafter with a draft model, SuffixDrafter without.
+    std::unique_ptr<Drafter> drafter;
+    std::unique_ptr<Model> draft_model;  ///< null: none; it may be a head of the model's
+    size_t draft_context_length = 0;     ///< as context_length
+    GrammarLimits grammar_limits = {};   ///< of what a step and a sequence may take
     std::function<Clock::time_point()> now = Clock::now;  ///< of deadlines and steps
 };
 

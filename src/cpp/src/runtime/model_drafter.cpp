@@ -29,6 +29,12 @@ Model& with_cache(Model& model, size_t num_blocks) {
 
 }  // namespace
 
+Draft likeliest_draft(const float* logits, size_t vocabulary) {
+    const Isa isa = detected_isa();
+    const auto token = int64_t(find_best_token(logits, vocabulary, isa));
+    return {token, kind_of(std::exp(LogProbs(logits, vocabulary, isa).of(token)))};
+}
+
 ModelDrafter::ModelDrafter(std::unique_ptr<Model> model, const SchedulerConfig& config,
                            const Limits& limits, std::function<Clock::time_point()> now)
     : m_model(std::move(model)),
@@ -118,17 +124,14 @@ void ModelDrafter::run() {
 }
 
 void ModelDrafter::take_drafts(const Batch& batch, const Logits& logits) {
-    const Isa isa = detected_isa();
     size_t row = 0;
     for (const BatchEntry& entry : batch.entries) {
         row += entry.num_logits;
         if (entry.num_logits == 0 || m_wanted.count(entry.sequence) == 0) continue;
-        const float* last = logits.row(row - 1);
-        const auto token = int64_t(find_best_token(last, logits.vocabulary, isa));
-        if (size_t(token) >= m_limits.vocabulary) continue;
-        const float probability = std::exp(LogProbs(last, logits.vocabulary, isa).of(token));
+        const Draft draft = likeliest_draft(logits.row(row - 1), logits.vocabulary);
+        if (size_t(draft.token) >= m_limits.vocabulary) continue;
         const auto& shadow = static_cast<const Shadow&>(*entry.sequence);
-        shadow.original->drafts->proposed.push_back({token, kind_of(probability)});
+        shadow.original->drafts->proposed.push_back(draft);
     }
 }
 

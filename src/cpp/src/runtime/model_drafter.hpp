@@ -18,6 +18,9 @@
 
 namespace pagewheel {
 
+/// The likeliest token, and as its kind how likely it is.
+Draft likeliest_draft(const float* logits, size_t vocabulary);
+
 /// Takes the likeliest token of the draft model after each sequence, of all sequences in one step
 /// of that model. Each sequence has another one in a scheduler of the draft model's own, which
 /// reads what the first has and has no token of its own but drafts. So the draft model's cache

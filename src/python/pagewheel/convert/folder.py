@@ -14,7 +14,13 @@ import openvino as ov
 from ..errors import ConversionError
 from .chat_format import derive_chat_format
 from .decoder.architecture import Architecture, QueryKeyNorm
-from .files.folders import DESCRIPTION_FILE, DESCRIPTION_VERSION, FORMAT_VERSION, MODEL_FILE
+from .files.folders import (
+    DESCRIPTION_FILE,
+    DESCRIPTION_VERSION,
+    FORMAT_VERSION,
+    HEAD_FILE,
+    MODEL_FILE,
+)
 from .files.source_folder import SourceFolder
 from .gguf.file import GGUFFile
 from .gguf.source import GGUFSource
@@ -66,7 +72,8 @@ Report = Callable[[str], None]
 class Sources:
     """What a folder is written from.
 
-    `tokenizer` are the graphs of tokenizer and detokenizer; `source` goes to pagewheel.json.
+    `tokenizer` are the graphs of tokenizer and detokenizer; `source` goes to pagewheel.json;
+    `head` guesses further tokens.
     """
 
     architecture: Architecture
@@ -77,6 +84,7 @@ class Sources:
     tokenizer_config: dict[str, Any]
     chat_template: str | None
     source: dict[str, Any]
+    head: tuple[Architecture, WeightReader] | None = None
 
 
 def write_gguf_folder(source: Path, sha256: str, output: Path, report: Report) -> None:
@@ -129,6 +137,9 @@ def write_folder(sources: Sources, output: Path, report: Report) -> None:
     model = build_model(sources.architecture, sources.weight)
     report("writing the model")
     ov.save_model(model, output / MODEL_FILE, compress_to_fp16=False)
+    del model
+    if sources.head is not None:
+        ov.save_model(build_model(*sources.head), output / HEAD_FILE, compress_to_fp16=False)
     report("writing the configuration")
     write_json(output / "config.json", sources.config)
     write_json(output / "generation_config.json", sources.generation_config)
@@ -215,9 +226,14 @@ def write_huggingface_folder(
         text_config = {**tokenizer_config(vocabulary), **settings}
         generation = generation or generation_config(vocabulary)
     compression = compression.chosen(source.num_parameters)
+
+    def compressed(source: HuggingFaceSource) -> WeightReader:
+        return compressing(source.weight, compression, source.give_back_pages)
+
+    head = source.head()
     sources = Sources(
         architecture=arch,
-        weight=compressing(source.weight, compression, source.give_back_pages),
+        weight=compressed(source),
         tokenizer=lambda: _tokenizer(folder, vocabulary),
         # What the weights were quantised by is no longer true of them.
         config={k: v for k, v in source.config.items() if k != "quantization_config"},
@@ -230,6 +246,7 @@ def write_huggingface_folder(
             "kind": "huggingface",
             "weight_format": str(compression),
         },
+        head=None if head is None else (head.architecture, compressed(head)),
     )
     write_folder(sources, output, report)
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from ..decoder.architecture import (
     Architecture,
+    Attention,
     Experts,
     GatedDeltaNet,
+    Layer,
     Mlp,
     QueryKeyNorm,
     Routing,
@@ -63,8 +65,21 @@ def _hybrid(reader: Reader, mlp: Mlp | Experts) -> Architecture:
     )
 
 
+def _with_head(reader: Reader, arch: Architecture, mlp: Mlp | Experts) -> Architecture:
+    """The architecture with the head of one attending layer that checkpoints have as `mtp.`."""
+    config = reader.config
+    mixers = (layer.mixer for layer in arch.layers)
+    attention = next((mixer for mixer in mixers if isinstance(mixer, Attention)), None)
+    is_other = config.integer("mtp_num_hidden_layers", 1) != 1
+    if attention is None or is_other or config.boolean("mtp_use_dedicated_embeddings"):
+        return arch
+    head = replace(arch, layers=(Layer(attention, mlp),), reads_hidden_states=True)
+    return replace(arch, mtp=head)
+
+
 def _dense(reader: Reader) -> Architecture:
-    return _hybrid(reader, reader.mlp())
+    mlp = reader.mlp()
+    return _with_head(reader, _hybrid(reader, mlp), mlp)
 
 
 def _with_experts(reader: Reader) -> Architecture:
@@ -79,9 +94,10 @@ def _with_experts(reader: Reader) -> Architecture:
     )
     step = config.positive("decoder_sparse_step", 1)
     dense = config.values.get("mlp_only_layers") or []
-    return reader.with_dense_layers(
+    arch = reader.with_dense_layers(
         _hybrid(reader, experts), lambda index: index in dense or (index + 1) % step != 0
     )
+    return _with_head(reader, arch, experts)
 
 
 def _rows(groups: int, size: int, begin: int, count: int) -> tuple[int, ...]:

@@ -391,6 +391,11 @@ class Architecture:
     # The checkpoint pairs channels (2i, 2i + 1); the graph always pairs (i, i + dims / 2).
     rotary_interleaved: bool = False
     altup: AltUp | None = None  # with per_layer_inputs only
+    # A head that guesses the token after the next one (multi-token prediction), with the model's
+    # embeddings and output matrix. Checkpoints may lack it.
+    mtp: Architecture | None = None
+    # A head: its layers read "fc" of each token's embedding and the hidden state before it.
+    reads_hidden_states: bool = False
     # By name in a layer: what rows of the checkpoint's weight are multiplied with, part by part.
     multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
@@ -466,6 +471,9 @@ def weight_shapes(arch: Architecture) -> Shapes:
     """
     hidden, count = arch.hidden_size, len(arch.layers)
     shapes: Shapes = {"embed_tokens": (arch.vocab_size, hidden)}
+    if arch.reads_hidden_states:
+        shapes |= {"pre_fc_norm_embedding": (hidden,), "pre_fc_norm_hidden": (hidden,)}
+        shapes["fc"] = (hidden, 2 * hidden)
     for index, layer in enumerate(arch.layers):
         own: Shapes = {}
         for half, norms in ((layer.mixer, arch.norms.value[:2]), (layer.mlp, arch.norms.value[2:])):

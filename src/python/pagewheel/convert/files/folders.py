@@ -23,13 +23,15 @@ from pathlib import Path
 from ...errors import InvalidArgumentError
 
 # Part of the cache key: raise it whenever the same source gives another folder.
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 # The version of pagewheel.json's keys: a reader that knows only lower ones refuses the folder. Its
 # number stands in model/json_file.hpp of the C++ core, which says when it is raised.
 DESCRIPTION_VERSION = 1
 
 MODEL_FILE = "openvino_model.xml"
+# The head that guesses further tokens, where the checkpoint has one.
+HEAD_FILE = "openvino_mtp_model.xml"
 # Written last: a folder that has it is whole.
 DESCRIPTION_FILE = "pagewheel.json"
 

@@ -1,6 +1,7 @@
 """The decoder as an ov::Model, in the stateful form optimum-intel exports.
 
-Inputs: see `attention.Inputs`. Output: logits f32 [batch, tokens, vocab]. Each
+Inputs: see `attention.Inputs`; a head that guesses further tokens has hidden_states f32 [batch,
+tokens, hidden], too. Output: logits f32 [batch, tokens, vocab]. Each
 layer's keys and values, the tail of its convolution, and its matrices are state. The patterns are
 those that SDPAToPagedAttention and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul
 and Gather) recognise.
@@ -27,7 +28,18 @@ from .convolution import ConvolutionBuilder
 from .delta import DeltaBuilder
 from .mamba2 import Mamba2Builder
 from .mlp import RoutedExperts, build_mlp
-from .nodes import Weighted, WeightReader, activated, f32, i32, i64, named, scaled, soft_capped
+from .nodes import (
+    Weighted,
+    WeightReader,
+    activated,
+    f32,
+    i32,
+    i64,
+    named,
+    parameter,
+    scaled,
+    soft_capped,
+)
 
 
 class PerLayerEmbeddings:
@@ -174,6 +186,11 @@ class DecoderBuilder:
         embeddings = self.weighted.constant("embed_tokens")
         rows = self.weighted.rows(embeddings, self.inputs.tokens, "embed_tokens")
         hidden = scaled(rows, self.arch.embedding_scale)
+        parameters = self.inputs.all
+        if self.arch.reads_hidden_states:
+            states = parameter("hidden_states", [-1, -1, self.arch.hidden_size], ov.Type.f32)
+            parameters.append(states)
+            hidden = self.joined(hidden, states)
         hidden = self.weighted.norm(self.layers(hidden), "norm")
         logits = named(ops.matmul(hidden, self._head(embeddings), False, True), "lm_head")
         if self.arch.lm_head_bias:
@@ -187,7 +204,15 @@ class DecoderBuilder:
             + self.delta.assigns
             + self.mamba.assigns
         )
-        return ov.Model([result], assigns, self.inputs.all, self.arch.model_type)
+        return ov.Model([result], assigns, parameters, self.arch.model_type)
+
+    def joined(self, embedded: ov.Node, states: ov.Node) -> ov.Node:
+        """What a head's layers read."""
+        normed = [
+            self.weighted.norm(embedded, "pre_fc_norm_embedding"),
+            self.weighted.norm(states, "pre_fc_norm_hidden"),
+        ]
+        return self.weighted.linear(ops.concat(normed, 2), "fc")
 
     def layers(self, hidden: ov.Node) -> ov.Node:
         extra = None

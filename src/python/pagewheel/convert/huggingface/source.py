@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ _PREFIXES = ("model.", "backbone.", "model.language_model.", "language_model.mod
 _IGNORED = re.compile(
     r"rotary_emb\.|(^|\.)masked_bias$|\.(k|v|input)_scale$"
     r"|(^|\.)(vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio|visual)\."
-    r"|^mtp\."  # guesses further tokens
 )
+# Of the head that guesses further tokens.
+_HEAD_PREFIX = "mtp."
 _KEYS_AND_VALUES = ("k_proj", "v_proj", "k_norm", "v_norm")
 _SCALE_SUFFIXES = ("_scale_inv", "_scale")  # of f8 tensors
 # `quantization_config.quant_method` that are read: f8 with scales beside it, gpt-oss' MXFP4.
@@ -46,10 +48,22 @@ class HuggingFaceSource:
         self._check_quantization(where)
         self.architecture = read_architecture(self.config, where, context_length=context_length)
         self.tensors = read_checkpoint(folder)
-        self._prefix = self._find_prefix()
+        self._decoder_prefix = self._prefix = self._find_prefix()
         self._shapes = weight_shapes(self.architecture)
         self._pages = PagesInUse()
         self._check_tensors()
+
+    def head(self) -> HuggingFaceSource | None:
+        """The head that guesses further tokens as a source of its own, if there is one."""
+        arch = self.architecture.mtp
+        if arch is None or f"{_HEAD_PREFIX}fc.weight" not in self.tensors:
+            return None
+        head = copy(self)
+        head.architecture, head._prefix = arch, _HEAD_PREFIX
+        head._shapes = weight_shapes(arch)
+        head._pages = PagesInUse()
+        head._check_tensors()
+        return head
 
     def weight(self, name: str) -> Weight:
         """The weight as the checkpoint holds it; f8 as f32."""
@@ -69,7 +83,7 @@ class HuggingFaceSource:
 
     def _recipe(self, name: str) -> Recipe:
         parts = recipe(self.architecture, name)
-        if f"{self._prefix}{parts[0].tensor}" in self.tensors:
+        if self._stored_name(parts[0].tensor) in self.tensors:
             return parts
         return other_recipe(self.architecture, name) or parts
 
@@ -91,10 +105,14 @@ class HuggingFaceSource:
                 f"{', '.join(_QUANTIZED)} and not quantised ones"
             )
 
+    def _stored_name(self, tensor: str) -> str:
+        if tensor.startswith("lm_head."):
+            return tensor
+        prefix = self._decoder_prefix if tensor.startswith("embed_tokens.") else self._prefix
+        return prefix + tensor
+
     def _stored(self, part: Part) -> MappedTensor:
-        name = part.tensor
-        if not name.startswith("lm_head."):
-            name = self._prefix + name
+        name = self._stored_name(part.tensor)
         if name not in self.tensors:
             raise ConversionError(f"{self.folder.path}: the tensor {name!r} is missing")
         return self.tensors[name]
@@ -195,7 +213,9 @@ class HuggingFaceSource:
         unknown = sorted(
             each
             for each in self.tensors.keys() - used
-            if not _IGNORED.search(each) and not each.startswith(left_out)
+            if each.startswith(_HEAD_PREFIX) == (self._prefix == _HEAD_PREFIX)
+            and not _IGNORED.search(each)
+            and not each.startswith(left_out)
         )
         if unknown:
             raise ConversionError(
