@@ -473,6 +473,22 @@ TEST(Scheduler, AStageThatCannotComeNextIsRefused) {
     EXPECT_EQ(sequence.stage, Sequence::Stage::OUTSIDE);
 }
 
+TEST(Scheduler, CutsJumpForwardTokensOfADecodeThatIsAlone) {
+    Scheduler scheduler(config(64), 20, block_size, /*blocks_per_state=*/0, /*longest_decode=*/6);
+    Sequence sequence = make_sequence(20);
+    scheduler.add(sequence);
+    EXPECT_EQ(scheduler.schedule().entries[0].num_tokens, 20u);
+    scheduler.advance();
+    sequence.tokens.resize(sequence.tokens.size() + 14, 7);
+    for (const size_t tokens : {6, 6, 2}) {
+        const Batch& batch = scheduler.schedule();
+        EXPECT_EQ(batch.entries[0].num_tokens, tokens);
+        EXPECT_EQ(batch.entries[0].samples(), tokens == 2);
+        scheduler.advance();
+    }
+    scheduler.remove(sequence);
+}
+
 TEST(Scheduler, DraftsThatAreTakenBackLeaveNeitherBlocksNorPrefixes) {
     SchedulerConfig caching = config(64);
     caching.enable_prefix_caching = true;

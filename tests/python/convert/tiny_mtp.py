@@ -96,11 +96,14 @@ def save(model: Any, head: Head, folder: Path) -> Path:
 def count_accepted(
     model: Any, head: Head, tokens: list[int], prompt_length: int, most: int
 ) -> tuple[int, int]:
-    """Drafts of a chain, and those that are right, where each step has `most` of them."""
+    """Drafts of a chain, and those that are right, where each step has `most` of them.
+
+    After a wrong draft the model's state is that of before, and the tokens since then are computed
+    again in the next step, whose span has 16 tokens at most."""
     states = model.model(torch.tensor([tokens])).last_hidden_state[0]
-    known, drafted, accepted = prompt_length + 1, 0, 0
+    known, drafted, accepted, uncached = prompt_length + 1, 0, 0, 1
     while known < len(tokens):
-        count = min(most, len(tokens) - known - 1)
+        count = min(most, len(tokens) - known - 1, 16 - min(uncached, 16))
         drafts: list[int] = []
         own = states[: known - 1]
         for _ in range(count):
@@ -113,4 +116,5 @@ def count_accepted(
         drafted += count
         accepted += right
         known += right + 1
+        uncached = 1 if right == count else uncached + right + 1
     return drafted, accepted

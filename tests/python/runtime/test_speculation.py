@@ -78,15 +78,46 @@ def config(count: int = 60, **parameters: Any) -> pagewheel.GenerationConfig:
 def test_a_request_alone_gets_the_same_tokens(smollm2_folder: Path, cache: str) -> None:
     """By default settings, whose kernels round by the rows of a step."""
     properties = {"KV_CACHE_PRECISION": cache}
-    off = make_pipeline(smollm2_folder, "off", properties)
-    auto = make_pipeline(smollm2_folder, "auto", properties)
-    expected = answers(off, PROMPTS, [config(logprobs=1)] * 4, together=False)
-    assert answers(auto, PROMPTS, [config(logprobs=1)] * 4, together=False) == expected
-    assert accepted(auto) > 20
-    for count in (1, 5, 15):
-        fixed = [config(logprobs=1, num_assistant_tokens=count)] * 4
-        assert answers(off, PROMPTS, fixed, together=False) == expected
-    assert accepted(off) > 100
+    # Asked again, a request finds its prompt, and then blocks with its own answer.
+    prompts = PROMPTS * 2
+    pipelines = [
+        make_pipeline(smollm2_folder, each, properties, enable_prefix_caching=True)
+        for each in ("off", "auto", "off", "off", "off")
+    ]
+    off, auto, *fixed = pipelines
+    expected = answers(off, prompts, [config(logprobs=1)] * 8, together=False)
+    assert answers(auto, prompts, [config(logprobs=1)] * 8, together=False) == expected
+    assert accepted(auto) > 40
+    for count, pipeline in zip((1, 5, 15), fixed, strict=True):
+        configs = [config(logprobs=1, num_assistant_tokens=count)] * 8
+        assert answers(pipeline, prompts, configs, together=False) == expected
+        assert accepted(pipeline) > 40
+
+
+def test_a_span_of_jump_forward_tokens_and_drafts_is_computed_query_by_query(
+    smollm2_folder: Path,
+) -> None:
+    """Attention does so for up to 16 tokens of a request alone: their bits are those of decodes."""
+    shape = pagewheel.StructuredOutputConfig(
+        regex="(In [A-Z][a-z]{2,9} it will be warm and sunny tomorrow, with a light wind\\. ){4}"
+        "(So they will carry neither coats nor umbrellas, but hats, glasses, and much water. ){2}"
+    )
+    expected = None
+    for drafts in (0, 5, 15):
+        pipeline = make_pipeline(smollm2_folder, "off")
+        one = pagewheel.GenerationConfig(max_new_tokens=160, num_assistant_tokens=drafts)
+        one.structured_output_config = shape
+        handle = pipeline.add_request(0, "The weather in some cities of Italy:", one)
+        pipeline.step()  # the prompt
+        spans = []
+        while pipeline.has_non_finished_requests():
+            pipeline.step()
+            spans.append(pipeline.get_statistics().latest_step.num_tokens)
+        tokens = handle.read_all()[0].generated_ids
+        expected = expected or tokens
+        assert tokens == expected
+        assert 1 < max(spans) <= 16
+        assert accepted(pipeline) == 0 or drafts > 0
 
 
 def random_request(rng: random.Random) -> tuple[list[int], pagewheel.GenerationConfig]:

@@ -27,6 +27,10 @@
 
 namespace pagewheel::kernels {
 
+/// The longest span of a sequence that is alone in its call whose queries have the bits that they
+/// have in calls of their own.
+constexpr size_t short_span_tokens = 16;
+
 /// What is the same for every call of one layer.
 struct AttentionConfig {
     CacheLayout layout;

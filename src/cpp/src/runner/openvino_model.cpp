@@ -91,8 +91,11 @@ size_t OpenVinoModel::num_threads() const {
 }
 
 size_t OpenVinoModel::most_exact_rows() const {
-    if (m_graph.options.batch_invariant) return std::numeric_limits<size_t>::max();
-    return kernels::most_exact_rows(m_graph.options.activations, detected_isa());
+    // OpenVINO's linear layers, which exact activations need, have kernels of their own.
+    const auto& options = m_graph.options;
+    if (options.batch_invariant || options.exact_activations)
+        return std::numeric_limits<size_t>::max();
+    return kernels::most_exact_rows(options.activations, detected_isa());
 }
 
 std::string OpenVinoModel::cache_description() const {

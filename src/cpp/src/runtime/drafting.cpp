@@ -8,8 +8,6 @@
 namespace pagewheel {
 namespace {
 
-// The longest draft whose length nobody asked for.
-constexpr size_t most_automatic = 15;
 // A smaller gain is within the error of the estimates.
 constexpr double least_gain = 1.03;
 constexpr float least_survival = 0.05f;
@@ -85,9 +83,12 @@ void Drafting::propose(SequenceState& sequence) {
     // The model gives one token more than it confirms.
     const GenerationConfig& config = sequence.request->config();
     const size_t room = sequence.request->max_tokens - sequence.tokens.size();
-    size_t most =
-        std::min(config.num_assistant_tokens ? config.num_assistant_tokens : most_automatic,
-                 room > 0 ? room - 1 : 0);
+    size_t most = room > 0 ? room - 1 : 0;
+    if (const size_t wanted = config.num_assistant_tokens) most = std::min(most, wanted);
+    // Jump-forward tokens are in the span, too. They have the bits that they have without drafts.
+    const size_t uncached = sequence.num_uncached(), longest = m_limits.longest_span;
+    if (config.num_assistant_tokens == 0 || uncached > 1)
+        most = std::min(most, longest - std::min(uncached, longest));
     if (m_eviction) most = m_eviction->most_drafts(sequence, most);
     if (most == 0) return;
     m_drafter->propose(sequence, most, drafts);

@@ -51,6 +51,8 @@ struct DraftLimits {
     /// Drafts whose number was not asked for make no step longer than so many rows: up to there a
     /// row has the same bits in linear layers.
     size_t most_rows = 1;
+    /// The same in all layers, of a sequence that is alone in its step.
+    size_t longest_span = 1;
 };
 
 /// Puts drafts behind the tokens of sequences that decode, before a step, and takes away what is

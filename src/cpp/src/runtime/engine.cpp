@@ -6,6 +6,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "cache/cache_size.hpp"
+#include "kernels/paged_attention.hpp"
 #include "pagewheel/errors.hpp"
 #include "runtime/model_drafter.hpp"
 #include "runtime/mtp_drafter.hpp"
@@ -72,6 +73,11 @@ std::unique_ptr<EvictionManager> make_eviction(const SchedulerConfig& config, Mo
     return eviction;
 }
 
+/// The longest span of a sequence alone in its step whose tokens have the bits of single steps.
+size_t longest_exact_span(const Model& model) {
+    return std::min(model.most_exact_rows(), kernels::short_span_tokens);
+}
+
 /// Calls `handle` with the message of the exception that is being handled.
 template <class Handle>
 void with_message(Handle&& handle) {
@@ -93,7 +99,7 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_now(parts.now),
       m_scheduler(config,
                   num_blocks(*m_model, parts.draft_model.get(), config, parts.context_length),
-                  m_model->block_size(), m_model->blocks_per_state()),
+                  m_model->block_size(), m_model->blocks_per_state(), longest_exact_span(*m_model)),
       m_eviction(
           make_eviction(config, with_cache(*m_model, m_scheduler.pool().size()), m_scheduler)),
       m_output(m_step),
@@ -129,8 +135,9 @@ std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const Schedu
     if (!parts.drafter) parts.drafter = std::make_unique<SuffixDrafter>(automatic);
     return std::make_unique<Drafting>(
         std::move(parts.drafter),
-        DraftLimits{m_model->vocabulary(), automatic, m_model->most_exact_rows()}, m_eviction.get(),
-        m_now);
+        DraftLimits{m_model->vocabulary(), automatic, m_model->most_exact_rows(),
+                    longest_exact_span(*m_model)},
+        m_eviction.get(), m_now);
 }
 
 Engine::~Engine() {

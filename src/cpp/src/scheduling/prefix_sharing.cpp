@@ -157,7 +157,7 @@ size_t Scheduler::num_shareable(const Sequence& sequence) {
                      sequence.num_shareable, sequence.num_committed()});
 }
 
-void Scheduler::share_blocks(Sequence& sequence) {
+void Scheduler::share_blocks(Sequence& sequence, bool is_over) {
     const size_t end = num_shareable(sequence);
     size_t& count = sequence.num_tree_blocks;
     if (!m_config.enable_prefix_caching || (count + 1) * m_block_size > end) return;
@@ -170,15 +170,18 @@ void Scheduler::share_blocks(Sequence& sequence) {
         BlockId& block = sequence.blocks[count];
         parent = tree.insert(parent, &sequence.tokens[count * m_block_size], m_block_size, block);
         if (parent == block) continue;
-        // Another sequence was first: one of the two copies is enough.
+        // Another sequence was first: one of the two copies is enough. They may be rounded
+        // differently, so a decode, which drafts may take to this block's end and beyond in one
+        // step, keeps its own until it is over.
+        if (sequence.stage == Sequence::Stage::DECODING && !is_over) return;
         m_store.share(parent);
         m_store.release(block);
         block = parent;
     }
 }
 
-void Scheduler::share_all(Sequence& sequence) {
-    share_blocks(sequence);
+void Scheduler::share_all(Sequence& sequence, bool is_over) {
+    share_blocks(sequence, is_over);
     const size_t end = num_shareable(sequence);
     const size_t count = sequence.num_tree_blocks;
     const size_t rest = end - std::min(end, count * m_block_size);

@@ -50,8 +50,9 @@ size_t max_checkpoints(const SchedulerConfig& config, size_t num_blocks, size_t 
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size,
-                     size_t blocks_per_state)
+                     size_t blocks_per_state, size_t longest_decode)
     : m_config(config),
+      m_longest_decode(longest_decode),
       m_store(num_blocks, block_size, blocks_per_state,
               max_checkpoints(config, num_blocks, blocks_per_state)),
       m_pins(m_store),
@@ -96,7 +97,7 @@ void Scheduler::resume(Sequence& sequence) {
 }
 
 void Scheduler::remove(Sequence& sequence) {
-    share_all(sequence);
+    share_all(sequence, /*is_over=*/true);
     keep_checkpoint(sequence, sequence.num_cached - sequence.last_checkpoint);
     discard(sequence);
 }
@@ -271,8 +272,10 @@ void Scheduler::lengthen() {
         const bool has_drafts = sequence.num_drafted > 0;
         if (entry.samples() && !has_drafts) continue;
         const size_t uncached = sequence.num_uncached();
-        const size_t most =
+        size_t most =
             has_drafts ? uncached : longest_chunk(sequence, sequence.num_slots(), uncached);
+        if (sequence.stage == Stage::DECODING && !has_drafts && m_batch.entries.size() == 1)
+            most = std::min(most, m_longest_decode);
         size_t length = std::min(entry.num_tokens + m_budget, std::max(entry.num_tokens, most));
         const auto fits = [&] {
             return missing_blocks(sequence, length) <= m_store.num_available();
@@ -437,7 +440,7 @@ void Scheduler::preempt_last() {
     Sequence& sequence = **m_running.rbegin();
     // One that is idle has nothing to compute until resume().
     const Stage next = sequence.is_idle() ? Stage::SUSPENDED : Stage::WAITING;
-    share_all(sequence);
+    share_all(sequence, /*is_over=*/true);
     keep_checkpoint(sequence, sequence.num_cached - sequence.last_checkpoint);
     sequence.drop_drafts();
     give_up_cache(sequence, next);

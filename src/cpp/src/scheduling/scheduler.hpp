@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -52,9 +53,11 @@ struct BlockUsage {
 /// (max_tokens()), so the one that ranks first always proceeds.
 class Scheduler {
 public:
-    /// `blocks_per_state`: BlockStore.
+    /// `blocks_per_state`: BlockStore. `longest_decode`: tokens of a decode that is alone in its
+    /// batch; jump-forward tokens are cut there, since tokens of longer spans have other bits.
     Scheduler(const SchedulerConfig& config, size_t num_blocks, size_t block_size,
-              size_t blocks_per_state = 0);
+              size_t blocks_per_state = 0,
+              size_t longest_decode = std::numeric_limits<size_t>::max());
 
     /// The sequence, which must outlive its removal, waits from now on.
     void add(Sequence& sequence);
@@ -183,12 +186,13 @@ private:
     void take_prefix(Sequence& sequence);
     /// Tokens, from the first on, whose blocks may enter the tree.
     static size_t num_shareable(const Sequence& sequence);
-    /// Puts the sequence's full blocks into the tree.
-    void share_blocks(Sequence& sequence);
+    /// Puts the sequence's full blocks into the tree. `is_over`: it gives up its cache next.
+    void share_blocks(Sequence& sequence, bool is_over = false);
     /// Puts its blocks into the tree, the one that is not full too.
-    void share_all(Sequence& sequence);
+    void share_all(Sequence& sequence, bool is_over = false);
 
     SchedulerConfig m_config;
+    const size_t m_longest_decode;
     BlockStore m_store;
     PrefixPins m_pins;
     PrefixMatch m_match;        // of the sequence that is being admitted

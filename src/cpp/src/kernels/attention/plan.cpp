@@ -13,9 +13,6 @@ constexpr size_t min_quarter_bytes = 192 * 1024;
 // Tokens of a part where tiles are cut at fixed ones.
 constexpr size_t fixed_part_tokens = 512;
 
-// The longest span whose queries are computed one by one.
-constexpr size_t short_span_tokens = 16;
-
 // So many for each thread, and their parts need not be divided.
 constexpr size_t min_tiles_of_a_thread = 4;
 
