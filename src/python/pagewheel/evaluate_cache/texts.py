@@ -26,8 +26,11 @@ def prose(which: str) -> str:
 
 
 def code(which: str) -> str:
-    """The standard library: every second module of those that are one file."""
-    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[SETS.index(which) :: 2]
+    """The standard library: every second module of those that are one file. Some systems have the
+    settings of Python's build there, twice."""
+    library = Path(sysconfig.get_path("stdlib"))
+    modules = [file for file in library.glob("*.py") if not file.name.startswith("_sysconfigdata")]
+    files = sorted(modules)[SETS.index(which) :: 2]
     parts, size = [], 0
     for file in files:
         parts.append(file.read_text(encoding="utf-8", errors="replace"))
