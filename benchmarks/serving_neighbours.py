@@ -177,12 +177,14 @@ def main() -> None:
         list(server.ask({"prompt": [20], "max_tokens": 5}, _LIGHT))
         for name in options.load or _LOADS:
             with _loaded(server.port, name, options.connections) as answered:
-                gap = _longest_gap(server, options.seconds)
-                token = _longest_token(server, options.seconds)
-                print(
-                    f"| {name} | {len(answered)} | {gap * 1e3:.0f} | {token * 1e3:.0f} |",
-                    flush=True,
-                )
+                try:
+                    gap = _longest_gap(server, options.seconds)
+                    token = _longest_token(server, options.seconds)
+                    cost = f"{gap * 1e3:.0f} | {token * 1e3:.0f}"
+                except RuntimeError as refused:  # the queue of all keys is full
+                    code = json.loads(str(refused))["error"]["code"]
+                    cost = f"{code} | {code}"
+                print(f"| {name} | {len(answered)} | {cost} |", flush=True)
 
 
 if __name__ == "__main__":
