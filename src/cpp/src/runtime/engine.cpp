@@ -214,6 +214,7 @@ std::exception_ptr Engine::attempt_step() {
     handle_aborts();
     m_requests.end_expired(m_now());
     m_tokens.continue_pending();
+    m_queue->check_process();  // a logits processor may have called fork()
     m_drafting->propose(m_requests, m_step);
     const Batch& batch = schedule();
     const std::exception_ptr failure = batch.empty() ? nullptr : compute(batch);
