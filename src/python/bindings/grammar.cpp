@@ -3,6 +3,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <atomic>
+
 #include "bindings.hpp"
 #include "conversions.hpp"
 #include "grammar_library.hpp"
@@ -54,13 +56,13 @@ Made by Grammar.matcher(). One thread at a time may use it. RuntimeError where t
 }  // namespace
 
 void find_grammar_library() {
-    static const bool is_found = [] {
-        const py::object path =
-            py::module_::import("pagewheel.grammar_library").attr("find_library")();
-        if (!path.is_none()) set_grammar_library(to_text(path));
-        return true;
-    }();
-    (void)is_found;
+    // A static with an initialiser that runs Python would deadlock: a second thread would wait for
+    // it with the interpreter's lock, which the first one needs to go on. Two may look it up.
+    static std::atomic<bool> is_found = false;
+    if (is_found) return;
+    const py::object path = py::module_::import("pagewheel.grammar_library").attr("find_library")();
+    if (!path.is_none()) set_grammar_library(to_text(path));
+    is_found = true;
 }
 
 void bind_grammar(py::module_& module) {

@@ -307,9 +307,47 @@ def test_texts_that_are_no_parts_are_refused() -> None:
         Config.Concat(Config.AnyText())
 
 
-def test_without_the_package_an_error_says_what_to_install(
-    smollm2_tokenizer: Any, tmp_path: Any
-) -> None:
+def _run_with_tokenizer(code: str) -> None:
+    """Runs the code in a process of its own, whose first argument is a folder with a tokenizer."""
+    from pagewheel.default_model import default_model
+
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(default_model(progress=False))],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_two_threads_may_need_the_package_first() -> None:
+    # The first thread gives up the interpreter's lock while it looks for the package.
+    _run_with_tokenizer("""
+import faulthandler, sys, threading, time
+import pagewheel
+import pagewheel.grammar_library
+faulthandler.dump_traceback_later(60, exit=True)
+find = pagewheel.grammar_library.find_library
+def find_slowly():
+    time.sleep(0.3)
+    return find()
+pagewheel.grammar_library.find_library = find_slowly
+tokenizer = pagewheel.Tokenizer(sys.argv[1])
+accepted = []
+def compile_grammar():
+    regex = pagewheel.StructuredOutputConfig.Regex("a")
+    accepted.append(pagewheel.Grammar(regex, tokenizer).accepts("a"))
+threads = [threading.Thread(target=compile_grammar) for _ in range(2)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert accepted == [True, True]
+""")
+
+
+def test_without_the_package_an_error_says_what_to_install() -> None:
     code = """
 import sys
 sys.modules["llguidance"] = None
@@ -325,13 +363,4 @@ except RuntimeError as error:
 else:
     raise SystemExit("no error")
 """
-    from pagewheel.default_model import default_model
-
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(default_model(progress=False))],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    _run_with_tokenizer(code)
