@@ -160,9 +160,10 @@ class ServeOptions:
         "--max-requests-per-key",
         min=0,
     )
-    queue_per_key: int = option(
-        0,
-        "Requests of one API key without a token yet; one more gets 429. 0: no limit.",
+    queue_per_key: int | None = option(
+        None,
+        "Requests of one API key without a token yet; one more gets 429. 0: no limit. By default "
+        "half of --max-queue where there are several keys.",
         "--max-queue-per-key",
         min=0,
     )
@@ -245,6 +246,10 @@ class ServeOptions:
         models = self._models(given)
         with wrong_usage("--api-key-file"):
             keys = read_keys(self.api_key_file)
+        queue_per_key = self.queue_per_key
+        if queue_per_key is None:  # no key fills the queue of all
+            queue_per_key = (self.max_queue + 1) // 2 if len(keys) > 1 else 0
+        limits = self._values_for(Limits) | {"queue_per_key": queue_per_key}
         own = self._values_for(ServerSettings) | {
             "models": models,
             "aliases": _aliases(self.aliases or [], models),
@@ -255,7 +260,7 @@ class ServeOptions:
             "context_overflow": self.context_overflow
             or (EVICT if models[0].eviction.get("evict_during_prefill") else ERROR),
             "idle_unload_seconds": self.idle_unload_seconds or 0.0,
-            "limits": Limits(**self._values_for(Limits)),
+            "limits": Limits(**limits),
         }
         with wrong_usage("--metrics-prefix"):
             return ServerSettings(**own)

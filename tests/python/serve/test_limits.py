@@ -14,6 +14,7 @@ from waiting import eventually
 from pagewheel.errors import InvalidArgumentError
 from pagewheel.serve.security import AllowedHosts, ApiKeys, is_loopback, name_in_logs, read_keys
 from pagewheel.serve.settings import KeyLimits, Limits
+from pagewheel.serve_options import ServeOptions
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "a", "max_tokens": 3900, "ignore_eos": True}
@@ -167,6 +168,26 @@ def test_a_key_in_a_file_has_its_limits_behind_it(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match=r"line 2: .*requests=N") as error:
             read_keys(file, {})
         assert wrong not in str(error.value)
+
+
+def test_no_key_of_several_fills_the_queue_of_all(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PAGEWHEEL_API_KEYS", raising=False)
+    file = tmp_path / "keys"
+
+    def places(keys: str, **given: int) -> int:
+        file.write_text(keys)
+        options = ServeOptions(api_key_file=file, **given)
+        return options.server_settings([str(tiny_folder)]).limits.queue_per_key
+
+    two_keys = "file-key-1\nfile-key-2\n"
+    assert places(two_keys) == 128  # of 256
+    assert places(two_keys, max_queue=1) == 1
+    assert places(two_keys, max_queue=0) == 0  # no limit
+    assert places(two_keys, queue_per_key=7) == 7
+    assert places(two_keys, queue_per_key=0) == 0
+    assert places("file-key-1\n") == 0
 
 
 @pytest.fixture(scope="module")
