@@ -133,6 +133,14 @@ struct PlainVectors {
         for (const float lane : x.at) largest = lane > largest ? lane : largest;
         return largest;
     }
+    template <size_t R>
+    static void reduce_sums(const F (&x)[R], float* out) {
+        for (size_t r = 0; r < R; ++r) out[r] = reduce_sum(x[r]);
+    }
+    template <size_t R>
+    static void reduce_maxima(const F (&x)[R], float* out) {
+        for (size_t r = 0; r < R; ++r) out[r] = reduce_max(x[r]);
+    }
 
     template <int N>
     static I shift_right(const I& x) {

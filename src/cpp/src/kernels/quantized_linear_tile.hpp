@@ -117,13 +117,6 @@ struct TileOutput {
     const float* initial = nullptr;  // [rows, stride] or null: what the products are added to
     size_t stride = 0;
     size_t columns = PackedLinear::tile_rows;  // of 16 a tile, those that exist
-
-    TileOutput from(size_t row) const {
-        TileOutput rest = *this;
-        rest.output += row * stride;
-        if (initial) rest.initial += row * stride;
-        return rest;
-    }
 };
 
 /// The kernels of one ISA.

@@ -116,39 +116,42 @@ private:
     /// Gives the products the probabilities under each row's largest logit in [begin, end), and
     /// brings the rows' maxima and sums up to date.
     void softmax(size_t first_row, size_t begin, size_t end) {
-        // Row after row in each loop: reductions of several rows are under way at once.
-        float maximum[R];
+        Vec rows[R];
+        float found[padded(R)] = {};  // the span's maxima
         for (size_t r = 0; r < R; ++r) {
             const float* logits = logits_ + r * max_span;
             Vec largest = V::set(lowest);
             for (size_t c = begin; c < end; c += L) largest = V::max(largest, V::load(logits + c));
-            maximum[r] = V::reduce_max(largest);
+            rows[r] = largest;
         }
+        V::reduce_maxima(rows, found);
         for (size_t r = 0; r < R; ++r) {
             const float* logits = logits_ + r * max_span;
             typename Products::Row row(products_, r);
-            const Vec subtracted = V::set(maximum[r]);
+            const Vec subtracted = V::set(found[r]);
             Vec sum = V::zero();
             for (size_t c = begin; c < end; c += L) {
                 const Vec p = Products::exp2(V::sub(V::load(logits + c), subtracted));
                 sum = V::add(sum, row.put(c, p));
             }
             row.end();
-            sums_[r] = V::reduce_sum(sum);
+            rows[r] = sum;
         }
-        for (size_t r = 0; r < R; ++r) {
-            const float before = maximum_[first_row + r];
-            const float now = maximum[r] > before ? maximum[r] : before;
-            maximum_[first_row + r] = now;
-            correction_[r] = before - now;
-            factor_[r] = maximum[r] - now;
+        float sums[padded(R)] = {};
+        V::reduce_sums(rows, sums);
+        for (size_t r = 0; r < R; r += L) {
+            const auto mask = V::mask(R - r);
+            float *maximum = maximum_ + first_row + r, *sum = sum_ + first_row + r;
+            const Vec before = V::load(maximum, mask), of_span = V::load(found + r);
+            const Vec now = V::max(before, of_span);
+            const Vec correction = V::exp2(V::sub(before, now));
+            const Vec factor = V::exp2(V::sub(of_span, now));
+            V::store(correction_ + r, correction);
+            V::store(factor_ + r, factor);
+            V::store(maximum, now, mask);
+            V::store(sum, V::fma(V::load(sums + r), factor, V::mul(V::load(sum, mask), correction)),
+                     mask);
         }
-        for (size_t r = 0; r < padded(R); r += L) {
-            V::store(correction_ + r, V::exp2(V::load(correction_ + r)));
-            V::store(factor_ + r, V::exp2(V::load(factor_ + r)));
-        }
-        for (size_t r = 0; r < R; ++r)
-            sum_[first_row + r] = sum_[first_row + r] * correction_[r] + sums_[r] * factor_[r];
     }
 
     static constexpr float hidden = -3e38f;  // below every logit
@@ -160,8 +163,7 @@ private:
     float* logits_;          // [group_rows, max_span]; after softmax(), probabilities
     float *maximum_, *sum_;  // [groups * group_rows]
     // Of a group's rows: what the new maximum makes of the sums before, and of the span's.
-    float correction_[padded(R)] = {}, factor_[padded(R)] = {};
-    float sums_[R];
+    float correction_[padded(R)], factor_[padded(R)];
 };
 
 /// The calls of ISA V; `Kernel` is its class for a format.

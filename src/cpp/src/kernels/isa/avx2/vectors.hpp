@@ -141,6 +141,15 @@ struct Avx2 : F16c {
         return _mm_cvtss_f32(_mm_max_ss(m, _mm_shuffle_ps(m, m, 1)));
     }
     static float reduce_min(F x) { return -reduce_max(sub(set(-0.0f), x)); }
+    /// out[r] = reduce_sum(x[r]) or reduce_max(x[r]).
+    template <size_t R>
+    static void reduce_sums(const F (&x)[R], float* out) {
+        for (size_t r = 0; r < R; ++r) out[r] = reduce_sum(x[r]);
+    }
+    template <size_t R>
+    static void reduce_maxima(const F (&x)[R], float* out) {
+        for (size_t r = 0; r < R; ++r) out[r] = reduce_max(x[r]);
+    }
 
     template <int N>
     static I shift_right(I x) {

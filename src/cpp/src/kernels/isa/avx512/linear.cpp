@@ -192,15 +192,18 @@ template <PackedType type, bool wide, size_t rows, size_t tiles>
     });
 }
 
-/// `tiles` tiles, one after the other in memory, times `rows` rows.
+/// `tiles` tiles, one after the other in memory, times rows [first, first + rows) of the block. The
+/// structs are not copied: what was just written to them in parts would be read as a whole, which
+/// waits until all stores before it are in the cache.
 template <PackedType type, bool wide, size_t rows, size_t tiles>
 void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
-              const TileOutput& output) {
+              size_t first, const TileOutput& output) {
+    const size_t at = first * output.stride;
     const __mmask16 last = Avx512::mask(output.columns - (tiles - 1) * lanes);
     const auto mask = [&](size_t t) { return t + 1 < tiles ? __mmask16(0xffff) : last; };
     __m512 sums[rows][tiles];
     for_each<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
-        const float* from = output.initial + r * output.stride + t * lanes;
+        const float* from = output.initial + at + r * output.stride + t * lanes;
         sums[r][t] = output.initial ? _mm512_maskz_loadu_ps(mask(t), from) : _mm512_setzero_ps();
     });
 
@@ -210,8 +213,9 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
     const size_t scale_bytes = weights.scale_bytes(), tile_bytes = weights.tile_bytes();
     const size_t head_bytes = scale_bytes + weights.offset_bytes();
     const PackedLinear::Scale scale_form = weights.scale();
-    const int8_t* x = block.values;
-    const float *x_scales = has_magic ? block.magic : block.scales, *x_sums = block.sums;
+    const int8_t* x = block.values + first * block.value_bytes();
+    const float* x_scales = (has_magic ? block.magic : block.scales) + first;
+    const float* x_sums = block.sums + first;
     const uint8_t *head = nullptr, *tile_end = in + tile_bytes;  // head: of the group
     // One loop, whose body is a k-block whatever a group is: GCC keeps sums out of the registers
     // of a loop inside another.
@@ -254,11 +258,13 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
         x_sums += block.stride;
     }
     for_each<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
-        _mm512_mask_storeu_ps(output.output + r * output.stride + t * lanes, mask(t), sums[r][t]);
+        _mm512_mask_storeu_ps(output.output + at + r * output.stride + t * lanes, mask(t),
+                              sums[r][t]);
     });
 }
 
-using Multiply = decltype(LinearKernels::multiply);
+using Multiply = void (*)(const PackedLinear&, const uint8_t*, const QuantizedBlock&, size_t first,
+                          const TileOutput&);
 
 /// multiply() of 1 + i / most_tiles rows and 1 + i % most_tiles tiles: they take so little that
 /// comparing would count.
@@ -274,15 +280,14 @@ void multiply_any(const PackedLinear& weights, const uint8_t* in, const Quantize
                   const TileOutput& output) {
     const size_t parts = (block.rows + most_rows - 1) / most_rows;
     const size_t tiles = (output.columns + lanes - 1) / lanes;
-    for (size_t i = 0; i < parts; ++i) {
-        const size_t first = block.rows * i / parts, end = block.rows * (i + 1) / parts;
-        const QuantizedBlock part = block.part(first, end - first);
-        with_type(weights.type(), [&](auto type) {
-            multiply_by_rows<type>(block.wide(), part.rows, tiles,
+    with_type(weights.type(), [&](auto type) {
+        for (size_t i = 0; i < parts; ++i) {
+            const size_t first = block.rows * i / parts, end = block.rows * (i + 1) / parts;
+            multiply_by_rows<type>(block.wide(), end - first, tiles,
                                    std::make_index_sequence<most_rows * most_tiles>())(
-                weights, in, part, output.from(first));
-        });
-    }
+                weights, in, block, first, output);
+        }
+    });
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ public:
             : to_(products.weights_ + r * max_span),
               scales_(products.scales_),
               zeros_(products.zeros_),
-              zero_(products.zero_ + r) {}
+              lanes_(products.zero_lanes_[r]) {}
 
         __m512 put(size_t column, __m512 p) {
             // Adding 1.5 * 2^23 rounds and leaves the integer in the low bits.
@@ -98,17 +98,18 @@ public:
                                    sum_);
             return p;
         }
-        void end() { *zero_ = _mm512_reduce_add_ps(sum_); }
+        void end() { lanes_ = sum_; }
 
     private:
         int16_t* to_;
         const float *scales_, *zeros_;
-        float* zero_;
+        __m512& lanes_;
         __m512 sum_ = _mm512_setzero_ps();
     };
 
     void weigh(size_t begin, size_t end, const float* correction, const float* factor, float* acc,
-               size_t live) const {
+               size_t live) {
+        Avx512::reduce_sums(zero_lanes_, zero_);
         for_vector_groups<4>(0, width_ / L, [&](auto N, size_t v) PAGEWHEEL_INLINE {
             sum<N>(begin, end, correction, factor, acc + v * L, v * L, live);
         });
@@ -298,7 +299,9 @@ private:
     int32_t* values_;
     float *scales_, *zeros_;  // [span], of the values
     int16_t* weights_;        // [group_rows, max_span]
-    float zero_[R];           // sums of weights times zero points
+    // Sums of weights times zero points, by lanes and whole.
+    __m512 zero_lanes_[R];
+    float zero_[padded(R)];
 };
 
 }  // namespace

@@ -99,6 +99,15 @@ struct Avx512 : F16c {
     static float reduce_sum(F x) { return _mm512_reduce_add_ps(x); }
     static float reduce_max(F x) { return _mm512_reduce_max_ps(x); }
     static float reduce_min(F x) { return _mm512_reduce_min_ps(x); }
+    /// out[r] = reduce_sum(x[r]) or reduce_max(x[r]); out [R, rounded up to 4].
+    template <size_t R>
+    static void reduce_sums(const F (&x)[R], float* out) {
+        reduce_by_fours(x, out, add);
+    }
+    template <size_t R>
+    static void reduce_maxima(const F (&x)[R], float* out) {
+        reduce_by_fours(x, out, max);
+    }
 
     template <int N>
     static I shift_right(I x) {
@@ -225,6 +234,26 @@ struct Avx512 : F16c {
     /// sum += products of two pairs of bf16 per lane.
     [[gnu::always_inline]] static void add_bf16_products(F& sum, I a, I b) {
         asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    }
+
+private:
+    /// Four vectors take as many instructions as one and a half by themselves.
+    template <size_t R, class Combine>
+    [[gnu::always_inline]] static void reduce_by_fours(const F (&x)[R], float* out,
+                                                       const Combine& combine) {
+        // Halves of two vectors, then quarters of four, side by side.
+        const auto halved = [&](F a, F b) PAGEWHEEL_INLINE {
+            return combine(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+        };
+        unrolled<(R + 3) / 4>([&](auto four) PAGEWHEEL_INLINE {
+            constexpr size_t r = 4 * four, last = R - 1;
+            const F ab = halved(x[r], x[r + 1 < R ? r + 1 : last]);
+            const F cd = halved(x[r + 2 < R ? r + 2 : last], x[r + 3 < R ? r + 3 : last]);
+            F all = combine(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+            all = combine(all, _mm512_permute_ps(all, 0x4e));
+            all = combine(all, _mm512_permute_ps(all, 0xb1));
+            _mm_storeu_ps(out + r, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, all)));
+        });
     }
 };
 
