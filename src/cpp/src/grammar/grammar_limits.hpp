@@ -9,7 +9,6 @@ namespace pagewheel {
 
 struct GrammarLimits {
     size_t text_bytes = 4'000'000;  ///< of a grammar, before and after its translation
-    size_t json_depth = 100;        ///< of objects and arrays in a JSON schema
     size_t nesting = 64;            ///< of Concat, Union, Tag... in each other
     size_t ebnf_nesting = 200;      ///< of parentheses in EBNF
     size_t ebnf_depth = 700;  ///< of a rule: parentheses, alternatives, sequences and repetitions

@@ -17,14 +17,6 @@ using nlohmann::ordered_json;
 // Enough for lines that are indented by 31 times four spaces.
 constexpr const char* own_options = R"("x-guidance":{"whitespace_pattern":"[ \\t\\r\\n]{1,128}"})";
 
-/// Of values in each other.
-size_t depth_of(const json& value) {
-    size_t depth = 0;
-    if (value.is_structured())
-        for (const json& each : value) depth = std::max(depth, depth_of(each));
-    return value.is_structured() ? depth + 1 : 0;
-}
-
 bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
     return std::any_of(names.begin(), names.end(), [&](const char* each) { return name == each; });
 }
@@ -137,6 +129,22 @@ private:
     bool m_has_closed = false;
 };
 
+/// Whether llguidance (1.9) reads the keyword, or leaves it out without a word.
+bool is_known(const std::string& keyword) {
+    return is_definition(keyword) ||
+           is_one_of(keyword, {"type", "const", "enum", "anyOf", "allOf", "x-guidance"}) ||
+           is_one_of(keyword,
+                     {"items", "additionalItems", "prefixItems", "minItems", "maxItems"}) ||
+           is_one_of(keyword, {"properties", "additionalProperties", "patternProperties",
+                               "required", "minProperties", "maxProperties"}) ||
+           is_one_of(keyword, {"minLength", "maxLength", "pattern"}) ||
+           is_one_of(keyword, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+                               "multipleOf"}) ||
+           is_one_of(keyword, {"$anchor", "$schema", "$id", "id", "$comment", "title",
+                               "description", "default", "readOnly", "writeOnly", "examples",
+                               "contentMediaType", "contentEncoding"});
+}
+
 /// Whether llguidance (1.9) refuses the keyword of a schema, whatever stands beside it.
 bool is_refused(const std::string& keyword, const json& value, const json& root) {
     if (keyword == "oneOf") return true;  // its options may overlap
@@ -153,44 +161,7 @@ bool is_refused(const std::string& keyword, const json& value, const json& root)
             return false;
         }
     }
-    return !is_definition(keyword) && !is_one_of(keyword, {"anyOf",
-                                                           "allOf",
-                                                           "const",
-                                                           "enum",
-                                                           "type",
-                                                           "items",
-                                                           "additionalItems",
-                                                           "prefixItems",
-                                                           "minItems",
-                                                           "maxItems",
-                                                           "properties",
-                                                           "additionalProperties",
-                                                           "patternProperties",
-                                                           "required",
-                                                           "minProperties",
-                                                           "maxProperties",
-                                                           "minLength",
-                                                           "maxLength",
-                                                           "pattern",
-                                                           "minimum",
-                                                           "maximum",
-                                                           "exclusiveMinimum",
-                                                           "exclusiveMaximum",
-                                                           "multipleOf",
-                                                           "$anchor",
-                                                           "$schema",
-                                                           "$id",
-                                                           "id",
-                                                           "$comment",
-                                                           "title",
-                                                           "description",
-                                                           "default",
-                                                           "readOnly",
-                                                           "writeOnly",
-                                                           "examples",
-                                                           "contentMediaType",
-                                                           "contentEncoding",
-                                                           "x-guidance"});
+    return !is_known(keyword);
 }
 
 void find_refused(const json& schema, const SchemaPlace& place, const json& root,
@@ -214,9 +185,6 @@ std::string prepare_json_schema(const std::string& schema, const GrammarLimits& 
         throw GrammarError(
             concat("a JSON schema of ", schema.size(), " bytes; allowed are ", limits.text_bytes));
     const json parsed = parse_schema(schema);
-    if (const size_t depth = depth_of(parsed); depth > limits.json_depth)
-        throw GrammarError(concat("a JSON schema that is ", depth, " levels deep; allowed are ",
-                                  limits.json_depth));
     if (parsed.is_boolean() && parsed.get<bool>()) return concat('{', own_options, '}');
     if (!parsed.is_object())
         throw GrammarError(concat("a JSON schema must be an object or true, got ",
@@ -232,6 +200,20 @@ std::string prepare_json_schema(const std::string& schema, const GrammarLimits& 
     const size_t begin = schema.find('{') + 1;
     return concat(schema.substr(0, begin), own_options, parsed.empty() ? "" : ",",
                   schema.substr(begin));
+}
+
+std::string schema_part(ordered_json part, const ordered_json& whole) {
+    if (part.is_object() && part.dump().find("\"$ref\"") != std::string::npos)
+        for (const char* definitions : {"$defs", "definitions"})
+            if (whole.contains(definitions)) part[definitions] = whole[definitions];
+    return part.dump();
+}
+
+bool is_annotation(const std::string& keyword) {
+    return is_definition(keyword) ||
+           is_one_of(keyword,
+                     {"title", "description", "default", "examples", "$comment", "deprecated",
+                      "readOnly", "writeOnly", "$schema", "$id", "strict", "nullable"});
 }
 
 std::string refused_places(const std::string& schema) {

@@ -17,6 +17,12 @@ namespace pagewheel {
 std::string prepare_json_schema(const std::string& schema, const GrammarLimits& limits,
                                 bool is_open = false);
 
+/// A part of a schema as the text of a schema, with the definitions that it may refer to.
+std::string schema_part(nlohmann::ordered_json part, const nlohmann::ordered_json& whole);
+
+/// Whether a keyword restricts no value.
+bool is_annotation(const std::string& keyword);
+
 /// Where (JSON pointers) a schema has what llguidance refuses for sure. Empty where that is
 /// unknown.
 std::string refused_places(const std::string& schema);

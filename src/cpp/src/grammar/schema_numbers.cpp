@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr double two_to_53 = 9007199254740992.0;
 constexpr double two_to_63 = 9223372036854775808.0;
-constexpr size_t max_levels = 1000;  // what walks a value calls itself for each
+constexpr size_t max_levels = 100;  // what walks a value calls itself for each
 constexpr uint64_t greatest_integer = std::numeric_limits<int64_t>::max();
 
 /// A number without rounding, alike for all ways to write it: digits, the first and the last of
@@ -94,7 +94,7 @@ private:
     }
     bool open(json container) {
         if (m_open.size() == max_levels) {
-            m_error = concat("JSON schema has more than ", max_levels, " levels");
+            m_error = concat("a JSON schema of more than ", max_levels, " levels");
             m_is_too_deep = true;
             return false;
         }

@@ -20,96 +20,74 @@ using nlohmann::ordered_json;
 
 constexpr const char* any_text = "/(?s:.*)/";
 
-constexpr const char* white_space = "/[ \\t\\r\\n]{0,128}/";
-constexpr const char* end_of_parameter = "\"</parameter>\"";
-
-/// Keywords that restrict nothing here.
-bool is_annotation(const std::string& keyword) {
-    for (const char* each : {"title", "description", "default", "examples", "$comment",
-                             "deprecated", "readOnly", "writeOnly", "type"})
-        if (keyword == each) return true;
-    return false;
-}
-
-/// Values as they are, without quotes.
-std::string string_value(const ordered_json& schema, const std::string& name, LarkWriter& lark) {
+/// A string's values as they are, without quotes.
+Node qwen_string(const ordered_json& schema, const std::string& name) {
     ordered_json values;
     for (const auto& [keyword, value] : schema.items()) {
         if (keyword == "enum")
             values = value;
         else if (keyword == "const")
             values = ordered_json::array({value});
-        else if (!is_annotation(keyword))
+        else if (keyword != "type" && !is_annotation(keyword))
             throw GrammarError(concat("QwenXMLParametersFormat: keyword '", keyword,
                                       "' of the string at /properties/", name,
                                       " is not supported; allowed are enum and const"));
     }
-    if (values.is_null()) return lark.add_rule(concat("/(?s:.*)/ ", end_of_parameter), "[lazy]");
-    std::string body;
+    if (values.is_null()) return Config::AnyText{};
+    Config::Choice choice;
     for (const ordered_json& value : values) {
         if (!value.is_string())
             throw GrammarError(concat("QwenXMLParametersFormat: the enum at /properties/", name,
                                       " has values that are no strings"));
-        body += (body.empty() ? "" : " | ") + lark_string(value.get<std::string>());
+        choice.values.push_back(value.get<std::string>());
     }
-    const std::string terminal = lark.add_terminal(body);
-    return lark.add_rule(lark.add_terminal(
-        concat(white_space, " (", terminal, ") ", white_space, ' ', end_of_parameter)));
+    return choice;
 }
 
-std::string json_value(ordered_json schema, const ordered_json& root, LarkWriter& lark,
-                       const GrammarLimits& limits, bool has_open_objects) {
-    if (schema.is_boolean() && schema.get<bool>()) schema = ordered_json::object();
-    if (schema.is_object())
-        for (const char* definitions : {"$defs", "definitions"})
-            if (root.contains(definitions)) schema[definitions] = root[definitions];
-    const std::string space = lark.add_terminal(white_space);
-    return lark.add_rule(
-        concat(space, " %json ", prepare_json_schema(schema.dump(), limits, has_open_objects)));
-}
-
-/// Name of the rule for `<parameter=name>value</parameter>` of each property, in the schema's
-/// order. Throws GrammarError for a schema that says more than the format can hold.
-std::string qwen_xml_to_lark(const std::string& schema, LarkWriter& lark,
-                             const GrammarLimits& limits, bool has_open_objects) {
+/// `<parameter=name>value</parameter>` for each property, in the schema's order. Throws
+/// GrammarError for a schema that says more than the format can hold.
+Config::Concat qwen_parameters(const std::string& schema, const GrammarLimits& limits) {
     prepare_json_schema(schema, limits, true);  // checks it
     const ordered_json root = ordered_json::parse(schema);
     for (const auto& [keyword, value] : root.items())
-        if (!is_annotation(keyword) && keyword != "properties" && keyword != "required" &&
-            keyword != "$defs" && keyword != "definitions" && keyword != "$schema" &&
-            keyword != "$id" && keyword != "additionalProperties")
+        if (!is_annotation(keyword) && keyword != "type" && keyword != "properties" &&
+            keyword != "required" && keyword != "additionalProperties")
             throw GrammarError(concat("QwenXMLParametersFormat: keyword '", keyword,
                                       "' of the schema is not supported"));
     const bool is_object = root.value("type", ordered_json("object")) == "object";
     if (!is_object || !root.contains("properties") || !root["properties"].is_object())
         throw GrammarError("QwenXMLParametersFormat needs a schema of an object with properties");
 
+    const Config::Regex space{"[ \\t\\r\\n]{0,128}"};
+    const auto row = [](std::vector<Node> parts) {
+        return std::make_shared<Config::Concat>(Config::Concat{std::move(parts)});
+    };
     const ordered_json required = root.value("required", ordered_json::array());
-    std::string body;
+    Config::Concat all;
     for (const auto& [name, property] : root["properties"].items()) {
         const bool is_string =
             property.is_object() && property.value("type", ordered_json()) == "string";
-        const std::string value = is_string
-                                      ? string_value(property, name, lark)
-                                      : json_value(property, root, lark, limits, has_open_objects);
-        std::string rest =
-            is_string
-                ? value
-                : concat(value, ' ', lark.add_terminal(concat(white_space, ' ', end_of_parameter)));
-        const std::string begin =
-            lark.add_terminal(concat(white_space, ' ', lark_string("<parameter=" + name + ">")));
-        const bool is_required =
+        Node value = is_string ? qwen_string(property, name)
+                               : Config::JSONSchema{schema_part(property, root)};
+        if (!std::holds_alternative<Config::AnyText>(value)) value = row({space, value, space});
+        const auto tag = std::make_shared<Config::Tag>(
+            Config::Tag{"<parameter=" + name + ">", value, "</parameter>"});
+        auto parameter = std::make_shared<Config::TagsWithSeparator>();
+        parameter->tags = {{"", row({space, tag}), ""}};
+        parameter->at_least_one =
             std::find(required.begin(), required.end(), name) != required.end();
-        body += lark.add_rule(begin + ' ' + rest) + (is_required ? " " : "? ");
+        parameter->stop_after_first = true;
+        all.elements.push_back(parameter);
     }
-    return lark.add_rule(body + lark.add_terminal(white_space));
+    all.elements.push_back(space);
+    return all;
 }
 
 /// What comes behind a piece of text.
 struct Follow {
     enum class Kind {
         END,       ///< of the whole text
-        CONSTANT,  ///< `text`, with which the piece around it ends
+        CONSTANT,  ///< `text`, with which the part around it ends
         OTHER
     };
     Kind kind = Kind::END;
@@ -168,98 +146,91 @@ public:
     }
 
 private:
-    // One for each kind of node.
-    Piece of(const Config::Regex& node, const Follow&) {
-        return regular_piece(lark_regex(node.value));
-    }
-    Piece of(const Config::JSONSchema& node, const Follow&) {
+    // One for each kind of node. With `follow` it has the constant that comes behind the node, too.
+    Piece of(const Config::Regex& node) { return regular_piece(lark_regex(node.value)); }
+    Piece of(const Config::JSONSchema& node) {
         m_schemas.push_back(node.value);
         return Piece::rule(m_lark.add_rule(
             "%json " + prepare_json_schema(node.value, m_limits, m_has_open_objects)));
     }
-    Piece of(const Config::EBNF& node, const Follow&) {
+    Piece of(const Config::EBNF& node) {
         return Piece::rule(ebnf_to_lark(node.value, m_lark, m_limits));
     }
-    Piece of(const Config::Lark& node, const Follow&) {
+    Piece of(const Config::Lark& node) {
         check_lark_numbers(node.value);
         return Piece::rule(m_lark.add_rule("%lark {\n" + node.value + "\n}"));
     }
-    Piece of(const Config::ConstString& node, const Follow&) { return constant(node.value); }
-    Piece of(const Config::Choice& node, const Follow&) {
+    Piece of(const Config::ConstString& node) { return constant(node.value); }
+    Piece of(const Config::Choice& node) {
         if (node.values.empty()) throw GrammarError("Choice without values");
         std::vector<Piece> pieces;
         for (const std::string& value : node.values) pieces.push_back(constant(value));
         return m_texts.alternatives(pieces);
     }
+    Piece of(const Config::QwenXMLParametersFormat& node) {
+        m_schemas.push_back(node.json_schema);
+        return of(qwen_parameters(node.json_schema, m_limits), Follow{Follow::Kind::OTHER});
+    }
+    Piece of(const Config::TagsWithSeparator& node) {
+        if (node.tags.empty()) throw GrammarError("TagsWithSeparator without tags");
+        std::vector<Piece> tags;
+        for (const Config::Tag& each : node.tags)
+            tags.push_back(tag(each, each.begin, Follow{Follow::Kind::OTHER}));
+        Piece result = m_texts.alternatives(tags);
+        if (!node.stop_after_first)
+            result = m_texts.repeated(std::move(result), constant(node.separator));
+        return node.at_least_one ? result : m_texts.optional(std::move(result));
+    }
 
+    template <class T>
+    Piece of(const T& node, const Follow& follow) {
+        return m_texts.sequence({of(node), constant(follow.text)});
+    }
     Piece of(const Config::AnyText&, const Follow& follow) {
         switch (follow.kind) {
             case Follow::Kind::END:
                 return regular_piece(any_text);
-            case Follow::Kind::CONSTANT: {
-                Piece result = text_up_to(follow.text);
-                result.took_follow = true;
-                return result;
-            }
+            case Follow::Kind::CONSTANT:
+                return text_up_to(follow.text);
             case Follow::Kind::OTHER:
                 break;
         }
         throw GrammarError(
             "AnyText must be the last part, or be followed by a ConstString or a Tag that shows "
-            "where "
-            "it ends");
-    }
-
-    Piece of(const Config::QwenXMLParametersFormat& node, const Follow&) {
-        m_schemas.push_back(node.json_schema);
-        return Piece::rule(
-            qwen_xml_to_lark(node.json_schema, m_lark, m_limits, m_has_open_objects));
+            "where it ends");
     }
     Piece of(const Config::Concat& node, const Follow& follow) {
         const auto& elements = node.elements;
         if (elements.empty()) throw GrammarError("Concat without elements");
         const bool is_one_pattern = follow.kind == Follow::Kind::END &&
                                     std::all_of(elements.begin(), elements.end(), &is_text_pattern);
+        const auto behind = [&](size_t i) {
+            return i + 1 == elements.size() ? follow : Follow{Follow::Kind::OTHER};
+        };
         std::vector<Piece> pieces;
         for (size_t i = 0; i < elements.size(); ++i) {
-            const bool is_last = i + 1 == elements.size();
             const bool is_text = std::holds_alternative<Config::AnyText>(elements[i]);
-            const std::string* next = is_last ? nullptr : leading_constant(elements[i + 1]);
+            const std::string* next =
+                i + 1 == elements.size() ? nullptr : leading_constant(elements[i + 1]);
             if (is_text && is_one_pattern) {
                 pieces.push_back(regular_piece(any_text));
             } else if (is_text && next) {
                 pieces.push_back(text_up_to(*next));
                 ++i;
-                if (const auto* tagged = std::get_if<std::shared_ptr<Config::Tag>>(&elements[i]))
-                    pieces.push_back(
-                        tag(**tagged, {},
-                            i + 1 == elements.size() ? follow : Follow{Follow::Kind::OTHER}));
+                const auto* tagged = std::get_if<std::shared_ptr<Config::Tag>>(&elements[i]);
+                pieces.push_back(tagged ? tag(**tagged, {}, behind(i)) : constant(behind(i).text));
             } else {
-                pieces.push_back(
-                    piece(elements[i], is_last ? follow : Follow{Follow::Kind::OTHER}));
+                pieces.push_back(piece(elements[i], behind(i)));
             }
         }
-        const bool took_follow = pieces.back().took_follow;
-        Piece result = m_texts.sequence(pieces);
-        result.took_follow = took_follow;
-        return result;
+        return m_texts.sequence(pieces);
     }
-
     Piece of(const Config::Union& node, const Follow& follow) {
         if (node.elements.empty()) throw GrammarError("Union without elements");
         std::vector<Piece> pieces;
-        bool took_follow = false;
-        for (const Node& element : node.elements) {
-            pieces.push_back(piece(element, follow));
-            took_follow = took_follow || pieces.back().took_follow;
-        }
-        if (took_follow)  // then all of them do
-            for (Piece& each : pieces) each = with_follow(each, follow);
-        Piece result = m_texts.alternatives(pieces);
-        result.took_follow = took_follow;
-        return result;
+        for (const Node& element : node.elements) pieces.push_back(piece(element, follow));
+        return m_texts.alternatives(pieces);
     }
-
     Piece of(const Config::Tag& node, const Follow& follow) {
         return tag(node, node.begin, follow);
     }
@@ -267,6 +238,7 @@ private:
         if (node.tags.empty() || node.triggers.empty())
             throw GrammarError("TriggeredTags needs at least one tag and one trigger");
         const Follow inside{Follow::Kind::OTHER};
+        const Piece end = constant(follow.text);
         std::vector<Piece> pieces;
         if (node.at_least_one) {
             std::vector<Piece> first;
@@ -275,38 +247,21 @@ private:
                 first.push_back(tag(each, each.begin, inside));
             }
             pieces.push_back(m_texts.alternatives(first));
-            if (node.stop_after_first) return pieces[0];
+            if (node.stop_after_first) return m_texts.sequence({pieces[0], end});
         }
         if (follow.kind == Follow::Kind::OTHER)
             throw GrammarError(
                 "TriggeredTags must be the last part: the text behind them would be part of them");
-        const Piece free_text = follow.kind == Follow::Kind::CONSTANT ? text_up_to(follow.text)
-                                                                      : regular_piece(any_text);
         // Apart, since a terminal that ends with free text would take the triggers.
+        const Piece free_text = m_texts.apart(of(Config::AnyText{}, follow));
         const Piece tags = m_texts.apart(triggered(node, inside));
         if (node.stop_after_first) {
-            pieces.push_back(
-                m_texts.alternatives({with_follow(tags, follow), m_texts.apart(free_text)}));
+            pieces.push_back(m_texts.alternatives({m_texts.sequence({tags, end}), free_text}));
         } else {
             pieces.push_back(m_texts.optional(m_texts.repeated(tags, constant(""))));
-            pieces.push_back(m_texts.apart(free_text));
+            pieces.push_back(free_text);
         }
-        Piece result = m_texts.sequence(pieces);
-        result.took_follow = follow.kind == Follow::Kind::CONSTANT;
-        return result;
-    }
-
-    Piece of(const Config::TagsWithSeparator& node, const Follow&) {
-        if (node.tags.empty()) throw GrammarError("TagsWithSeparator without tags");
-        std::vector<Piece> tags;
-        for (const Config::Tag& each : node.tags)
-            tags.push_back(tag(each, each.begin, Follow{Follow::Kind::OTHER}));
-        Piece result = m_texts.alternatives(tags);
-        result.took_follow = false;
-        if (!node.stop_after_first)
-            result = m_texts.repeated(std::move(result), constant(node.separator));
-        if (!node.at_least_one) result = m_texts.optional(std::move(result));
-        return result;
+        return m_texts.sequence(pieces);
     }
 
     template <class T>
@@ -326,15 +281,10 @@ private:
 
     /// With `begin` instead of the tag's own.
     Piece tag(const Config::Tag& node, const std::string& begin, const Follow& follow) {
-        const Follow inner = node.end.empty() ? follow : Follow{Follow::Kind::CONSTANT, node.end};
-        Piece content = piece(node.content, inner);
-        std::vector<Piece> pieces;
-        if (!begin.empty()) pieces.push_back(constant(begin));
-        pieces.push_back(content);
-        if (!node.end.empty() && !content.took_follow) pieces.push_back(constant(node.end));
-        Piece result = m_texts.sequence(pieces);
-        result.took_follow = node.end.empty() && content.took_follow;
-        return result;
+        if (node.end.empty())
+            return m_texts.sequence({constant(begin), piece(node.content, follow)});
+        const Follow end{Follow::Kind::CONSTANT, node.end};
+        return m_texts.sequence({constant(begin), piece(node.content, end), constant(follow.text)});
     }
 
     Piece constant(const std::string& text) {
@@ -359,12 +309,6 @@ private:
         if (parts.size() > 1)
             result = m_texts.sequence({result, constant(text.substr(parts.front().text.size()))});
         return result;
-    }
-
-    /// With the constant behind it, if there is one and it is not in it yet.
-    Piece with_follow(Piece piece, const Follow& follow) {
-        if (follow.kind != Follow::Kind::CONSTANT || piece.took_follow) return piece;
-        return m_texts.sequence({std::move(piece), constant(follow.text)});
     }
 
     Piece triggered(const Config::TriggeredTags& node, const Follow& follow) {
@@ -394,12 +338,7 @@ private:
 
 std::vector<ConstantPart> split_at_special_tokens(const std::string& text,
                                                   const SpecialTokens& special_tokens) {
-    std::vector<ConstantPart> parts;
-    std::string plain;
-    const auto end_plain = [&] {
-        if (!plain.empty()) parts.push_back({plain});
-        plain.clear();
-    };
+    std::vector<ConstantPart> parts{{}};
     for (size_t i = 0; i < text.size();) {
         const std::pair<std::string, int64_t>* longest = nullptr;
         for (const auto& special : special_tokens) {
@@ -408,15 +347,14 @@ std::vector<ConstantPart> split_at_special_tokens(const std::string& text,
             if (!longest || name.size() > longest->first.size()) longest = &special;
         }
         if (longest) {
-            end_plain();
+            if (parts.back().text.empty()) parts.pop_back();
             parts.push_back({longest->first, longest->second});
             i += longest->first.size();
         } else {
-            plain += text[i++];
+            if (parts.back().token >= 0) parts.push_back({});
+            parts.back().text += text[i++];
         }
     }
-    end_plain();
-    if (parts.empty()) parts.push_back({});
     return parts;
 }
 

@@ -21,6 +21,11 @@ void add_alternative(std::string& body, const std::string& alternative) {
     body += alternative.empty() ? "\"\"" : alternative;
 }
 
+/// It has the empty text alone.
+bool is_empty(const Network& network) {
+    return network.is_regular() && network.whole()->expression.empty();
+}
+
 size_t count_from(const Network& network, size_t state) {
     return size_t(std::count_if(network.transitions.begin(), network.transitions.end(),
                                 [&](const auto& each) { return each.from == state; }));
@@ -39,15 +44,17 @@ bool is_large_loop(const Network& network) {
     return count * num_first > most_transitions;
 }
 
-/// Appends a network whose start is that of `all`, but for its final at the start.
-void merge_at_start(const Network& part, Network& all) {
+/// Appends the states behind a network's start. Returns what is added to their numbers.
+size_t append_states(const Network& part, Network& all) {
     const size_t behind = all.num_states - 1;
-    const auto moved = [&](size_t state) { return state == 0 ? 0 : state + behind; };
     for (const auto& each : part.transitions)
-        all.transitions.push_back({moved(each.from), each.before, each.rule, moved(each.to)});
+        if (each.from != 0)
+            all.transitions.push_back(
+                {each.from + behind, each.before, each.rule, each.to + behind});
     for (const auto& each : part.finals)
-        if (each.state != 0) all.finals.push_back({moved(each.state), each.after});
+        if (each.state != 0) all.finals.push_back({each.state + behind, each.after});
     all.num_states += part.num_states - 1;
+    return behind;
 }
 
 /// Lets finals at which terminals may end lead to one state: a constant is taken as a whole where
@@ -91,27 +98,23 @@ Network NetworkWriter::sequence(const std::vector<Network>& parts) {
 }
 
 Network NetworkWriter::two(Network a, Network b) {
+    if (is_empty(a)) return b;
+    if (is_empty(b)) return a;
     if (a.transitions.size() + b.transitions.size() + a.finals.size() * count_from(b, 0) >
         most_transitions) {
         a = apart(a);
         b = apart(b);
     }
-    Network result{a.num_states + b.num_states - 1, a.transitions, {}};
-    const auto moved = [&](size_t state) { return state + a.num_states - 1; };
+    Network result{a.num_states, a.transitions, {}};
+    const size_t behind = append_states(b, result);
     for (const auto& end : a.finals) {
         for (const auto& each : b.transitions)
             if (each.from == 0)
                 result.transitions.push_back(
-                    {end.state, joined(end.after, each.before), each.rule, moved(each.to)});
+                    {end.state, joined(end.after, each.before), each.rule, each.to + behind});
         if (const RegularText* whole = b.whole())
             result.finals.push_back({end.state, joined(end.after, *whole)});
     }
-    for (const auto& each : b.transitions)
-        if (each.from != 0)
-            result.transitions.push_back(
-                {moved(each.from), each.before, each.rule, moved(each.to)});
-    for (const auto& each : b.finals)
-        if (each.state != 0) result.finals.push_back({moved(each.state), each.after});
     return result;
 }
 
@@ -124,7 +127,11 @@ Network NetworkWriter::alternatives(const std::vector<Network>& parts) {
     std::string body;
     for (const Network& each : parts) {
         const Network part = num_transitions > most_transitions ? apart(each) : each;
-        merge_at_start(part, result);
+        const size_t behind = append_states(part, result);
+        for (const auto& transition : part.transitions)
+            if (transition.from == 0)
+                result.transitions.push_back(
+                    {0, transition.before, transition.rule, transition.to + behind});
         if (!part.whole()) continue;
         add_alternative(body, part.whole()->expression);
         if (++num_regular == 1) regular = *part.whole();

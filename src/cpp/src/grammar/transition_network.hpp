@@ -50,8 +50,6 @@ struct TransitionNetwork {
     size_t num_states = 1;  ///< The first one, 0, is the start.
     std::vector<Transition> transitions = {};
     std::vector<Final> finals = {};  ///< At most one of them is at the start.
-    /// For who builds it: the constant that stands behind it is in it. Operations forget it.
-    bool took_follow = false;
 };
 
 /// Puts networks together, and writes them as rules.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
-#include <set>
 
 #include "base/check.hpp"
+#include "grammar/json_schema.hpp"
 #include "pagewheel/errors.hpp"
 #include "parsing/bytes.hpp"
 
@@ -19,10 +19,6 @@ constexpr size_t max_optional_items = 20;
 // In one function, each as often as the grammar has it.
 constexpr size_t max_values = 10'000;
 constexpr size_t max_json_bytes = 1 << 20;
-
-const std::set<std::string> annotations{
-    "title",     "description", "default", "examples", "$comment",    "deprecated", "readOnly",
-    "writeOnly", "$schema",     "$id",     "$defs",    "definitions", "strict",     "nullable"};
 
 /// A member of an object, or an argument.
 struct Member {
@@ -146,9 +142,9 @@ private:
                std::initializer_list<const char*> keywords) const {
         for (const auto& [key, value] : schema.items()) {
             const std::string& name = key;
-            const bool is_known = annotations.count(name) != 0 ||
-                                  std::any_of(keywords.begin(), keywords.end(),
-                                              [&](const char* each) { return name == each; });
+            const bool is_known =
+                is_annotation(name) || std::any_of(keywords.begin(), keywords.end(),
+                                                   [&](const char* each) { return name == each; });
             if (!is_known) refuse(concat("keyword '", name, "'"), place);
         }
     }
@@ -206,13 +202,8 @@ private:
     }
 
     /// A value in JSON.
-    GrammarNode json_value(Json schema) {
-        std::string text = schema.dump();
-        if (schema.is_object() && text.find("\"$ref\"") != std::string::npos) {
-            for (const char* definitions : {"$defs", "definitions"})
-                if (m_root.contains(definitions)) schema[definitions] = m_root[definitions];
-            text = schema.dump();
-        }
+    GrammarNode json_value(const Json& schema) {
+        const std::string text = schema_part(schema, m_root);
         m_num_json_bytes += text.size();
         if (m_num_json_bytes > max_json_bytes) refuse("a schema of over 1 MB", "");
         return StructuredOutputConfig::JSONSchema{text};
