@@ -14,16 +14,16 @@ namespace pagewheel {
 
 /// One side of a rule, or a part of it. A text is a sequence of its characters.
 struct EbnfExpression {
-    enum class Kind { CHARACTERS, RULE, SEQUENCE, CHOICE, REPEAT, TERMINAL };
+    enum class Kind { CHARACTERS, RULE, SEQUENCE, CHOICE, REPEAT };
     Kind kind = Kind::SEQUENCE;
-    std::string rule;                                   ///< name of a RULE
-    std::vector<std::pair<uint32_t, uint32_t>> ranges;  ///< of CHARACTERS: code points
-    bool is_negated = false;                            ///< of CHARACTERS
-    std::vector<EbnfExpression> parts;                  ///< of SEQUENCE, CHOICE; one of REPEAT
-    size_t least = 0, most = 0;                         ///< of REPEAT
-    size_t index = 0;  ///< of RULE and TERMINAL where the grammar was divided into terminals
-    size_t line = 0, column = 0;
-    size_t depth = 1;  ///< of the tree that it is
+    std::string rule = {};                                   ///< name of a RULE
+    std::vector<std::pair<uint32_t, uint32_t>> ranges = {};  ///< of CHARACTERS: code points
+    bool is_negated = false;                                 ///< of CHARACTERS
+    std::vector<EbnfExpression> parts = {};                  ///< of SEQUENCE, CHOICE; one of REPEAT
+    size_t least = 0, most = 0;                              ///< of REPEAT
+    bool is_recursive = false;    ///< Known where the grammar is translated.
+    size_t line = 0, column = 0;  ///< of RULE
+    size_t depth = 1;             ///< of the tree that it is
 };
 
 constexpr size_t ebnf_unbounded = SIZE_MAX;

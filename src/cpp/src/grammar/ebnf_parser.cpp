@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "base/check.hpp"
+#include "base/code_point.hpp"
 #include "grammar/ebnf.hpp"
 #include "pagewheel/grammar_matcher.hpp"
 
@@ -48,7 +49,7 @@ private:
     EbnfExpression choice() {
         if (++m_depth > m_limits.ebnf_nesting)
             fail(concat("parentheses more than ", m_limits.ebnf_nesting, " deep"));
-        EbnfExpression result = start(Kind::CHOICE);
+        EbnfExpression result{Kind::CHOICE};
         do {
             m_has_alternatives = !result.parts.empty();
             add_part(result, sequence());
@@ -60,7 +61,7 @@ private:
 
     EbnfExpression sequence() {
         skip_space();
-        EbnfExpression result = start(Kind::SEQUENCE);
+        EbnfExpression result{Kind::SEQUENCE};
         while (m_at < m_text.size() && peek() != '|' && peek() != ')' && !rule_begins()) {
             add_part(result, repeated());
             skip_space();
@@ -76,7 +77,7 @@ private:
         // Space may stand before what repeats, as in "a" {2,3}.
         for (size_t before = m_at;; before = m_at) {
             skip_space();
-            EbnfExpression repeat = start(Kind::REPEAT);
+            EbnfExpression repeat{Kind::REPEAT};
             repeat.most = ebnf_unbounded;
             if (take('?'))
                 repeat.most = 1;
@@ -126,14 +127,15 @@ private:
         if (take('(')) {
             skip_space();
             if (peek() == '=') fail("lookahead (= ...) is not supported");
-            if (take(')')) return start(Kind::SEQUENCE);
+            if (take(')')) return {};
             EbnfExpression result = choice();
             skip_space();
             expect(')', "that closes the parentheses");
             return result;
         }
         if (is_name_start(peek())) {
-            EbnfExpression result = start(Kind::RULE);
+            EbnfExpression result{Kind::RULE};
+            std::tie(result.line, result.column) = place(m_at);
             result.rule = name();
             if (peek() == '(') fail(concat("the macro ", result.rule, "(...) is not supported"));
             return result;
@@ -142,11 +144,11 @@ private:
     }
 
     EbnfExpression quoted_text() {
-        EbnfExpression result = start(Kind::SEQUENCE);
+        EbnfExpression result{Kind::SEQUENCE};
         ++m_at;
         while (!take('"')) {
             if (m_at >= m_text.size() || peek() == '\n') fail("a text without its closing \"");
-            EbnfExpression character = start(Kind::CHARACTERS);
+            EbnfExpression character{Kind::CHARACTERS};
             const uint32_t code = code_point();
             character.ranges = {{code, code}};
             add_part(result, std::move(character));
@@ -155,7 +157,7 @@ private:
     }
 
     EbnfExpression characters() {
-        EbnfExpression result = start(Kind::CHARACTERS);
+        EbnfExpression result{Kind::CHARACTERS};
         ++m_at;
         result.is_negated = take('^');
         while (!take(']')) {
@@ -180,18 +182,10 @@ private:
             if (m_at >= m_text.size()) fail("the text ends too early");
             return escape();
         }
-        const auto lead = static_cast<unsigned char>(m_text[m_at]);
-        const size_t length = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-        if ((lead >= 0x80 && lead < 0xc2) || lead > 0xf4 || m_at + length > m_text.size())
-            fail("this is no UTF-8");
-        uint32_t code = length == 1 ? lead : lead & (0x7fu >> length);
-        for (size_t i = 1; i < length; ++i) {
-            const auto next = static_cast<unsigned char>(m_text[m_at + i]);
-            if ((next & 0xc0) != 0x80) fail("this is no UTF-8");
-            code = code << 6 | (next & 0x3f);
-        }
-        m_at += length;
-        return code;
+        const Utf8Character character = read_utf8(std::string_view(m_text).substr(m_at));
+        if (!character.is_whole) fail("this is no UTF-8");
+        m_at += character.length;
+        return character.code;
     }
 
     uint32_t escape() {
@@ -256,13 +250,6 @@ private:
 
     void expect(char c, const char* where) {
         if (!take(c)) fail(concat("expected '", std::string(1, c), "' ", where));
-    }
-
-    EbnfExpression start(Kind kind) const {
-        EbnfExpression result;
-        result.kind = kind;
-        std::tie(result.line, result.column) = place(m_at);
-        return result;
     }
 
     /// Trees are walked and destroyed recursively, so none may be deep.

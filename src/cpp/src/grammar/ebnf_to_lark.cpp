@@ -4,8 +4,10 @@
 // `x ::= "ab" | "(" x ")"` would not accept "aab", as tests/python/grammar/test_ebnf.py finds.
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/check.hpp"
@@ -23,13 +25,14 @@ constexpr size_t most_rounds = 200;
 constexpr size_t most_terminals = 200;  // of a grammar that is looked through
 constexpr size_t most_rules = 500;
 
-/// A terminal: expressions without recursion, one after the other.
-using EbnfTerminal = std::vector<const EbnfExpression*>;
+using Expressions = std::unordered_set<const EbnfExpression*>;
 
-/// A grammar over terminals. Their expressions are the grammar's, which must live as long.
-struct EbnfPlan {
-    std::vector<EbnfTerminal> terminals;
-    std::vector<EbnfExpression> rules;  ///< with indices in RULE and TERMINAL; the first is root
+/// A symbol of a grammar over terminals: a terminal, or a rule or a part of one, which is what its
+/// expression makes of other symbols.
+struct Symbol {
+    const EbnfExpression* expression;
+    bool is_terminal;
+    std::vector<size_t> parts = {};  ///< indices of symbols
 };
 
 /// Code points: ranges in order, apart from each other.
@@ -123,13 +126,6 @@ class RegularParts {
 public:
     explicit RegularParts(const EbnfGrammar& grammar) : m_grammar(grammar) {}
 
-    Regular of(const EbnfTerminal& terminal) {
-        Regular all;
-        for (const EbnfExpression* each : terminal) all = joined(std::move(all), of(*each));
-        return all;
-    }
-
-private:
     Regular of(const EbnfExpression& expression) {
         Regular result;
         switch (expression.kind) {
@@ -153,12 +149,11 @@ private:
                 return result;
             case Kind::REPEAT:
                 return repeated(of(expression.parts[0]), expression);
-            case Kind::TERMINAL:
-                break;  // only in plans
         }
         return result;
     }
 
+private:
     const EbnfGrammar& m_grammar;
     std::map<std::string, Regular> m_rules;
 };
@@ -172,19 +167,25 @@ bool may_take_more(const Regular& longer, const Regular& shorter, bool are_same,
     return have_common(longer.first, shorter.first) && have_common(longer.later, follow);
 }
 
-/// Finds terminals of which the lexer would take too much, by the FIRST and FOLLOW sets of the
-/// plan's productions. Symbols are the terminals, the rules, and then the parts of rules.
+/// Finds terminals of which the lexer would take too much, by FIRST and FOLLOW sets.
 class LongestMatches {
 public:
-    LongestMatches(const EbnfPlan& plan, RegularParts& parts)
-        : m_num_terminals(plan.terminals.size()) {
-        for (size_t i = 0; i < m_num_terminals; ++i) {
-            m_regular.push_back(parts.of(plan.terminals[i]));
-            m_symbols.push_back({m_regular[i].is_nullable, {i}, {}});
+    LongestMatches(const std::vector<Symbol>& symbols, RegularParts& parts)
+        : m_sets(symbols.size()) {
+        for (size_t i = 0; i < symbols.size(); ++i) {
+            const EbnfExpression& expression = *symbols[i].expression;
+            if (symbols[i].is_terminal) {
+                m_sets[i] = {
+                    m_regular.emplace(i, parts.of(expression)).first->second.is_nullable, {i}, {}};
+            } else if (expression.kind == Kind::CHOICE || expression.kind == Kind::REPEAT) {
+                for (const size_t part : symbols[i].parts) m_productions.push_back({i, {part}});
+                const bool repeats = expression.kind == Kind::REPEAT;
+                if (repeats && expression.least == 0) m_productions.push_back({i, {}});
+                if (repeats && expression.most > 1) m_productions.push_back({i, {i, i}});
+            } else {
+                m_productions.push_back({i, symbols[i].parts});
+            }
         }
-        m_symbols.resize(m_num_terminals + plan.rules.size());
-        for (size_t i = 0; i < plan.rules.size(); ++i)
-            m_productions.push_back({m_num_terminals + i, {symbol_of(plan.rules[i])}});
     }
 
     /// Their indices.
@@ -193,15 +194,15 @@ public:
         }
         while (find_follow()) {
         }
-        std::set<Terminals> places{m_symbols[m_num_terminals].first};  // of root
-        for (size_t i = 0; i < m_num_terminals; ++i) places.insert(m_symbols[i].follow);
+        std::set<Terminals> places{m_sets[0].first};
+        for (const auto& [terminal, regular] : m_regular) places.insert(m_sets[terminal].follow);
         Terminals found;
         for (const Terminals& together : places) check_together(together, found);
         return found;
     }
 
 private:
-    struct Symbol {
+    struct Sets {
         bool is_nullable = false;
         Terminals first, follow;
     };
@@ -209,24 +210,6 @@ private:
         size_t symbol;
         std::vector<size_t> parts;
     };
-
-    size_t symbol_of(const EbnfExpression& node) {
-        if (node.kind == Kind::TERMINAL) return node.index;
-        if (node.kind == Kind::RULE) return m_num_terminals + node.index;
-        std::vector<size_t> parts;
-        for (const EbnfExpression& part : node.parts) parts.push_back(symbol_of(part));
-        const size_t symbol = m_symbols.size();
-        m_symbols.emplace_back();
-        if (node.kind == Kind::SEQUENCE) {
-            m_productions.push_back({symbol, parts});
-            return symbol;
-        }
-        for (const size_t part : parts) m_productions.push_back({symbol, {part}});
-        if (node.kind == Kind::REPEAT && node.least == 0) m_productions.push_back({symbol, {}});
-        if (node.kind == Kind::REPEAT && node.most > 1)
-            m_productions.push_back({symbol, {symbol, symbol}});
-        return symbol;
-    }
 
     static bool add(Terminals& set, const Terminals& more) {
         const size_t before = set.size();
@@ -236,12 +219,12 @@ private:
 
     bool find_first() {
         bool has_grown = false;
-        for (const Production& each : m_productions) {
-            Symbol& whole = m_symbols[each.symbol];
+        for (auto each = m_productions.rbegin(); each != m_productions.rend(); ++each) {
+            Sets& whole = m_sets[each->symbol];
             bool is_nullable = true;
-            for (size_t i = 0; i < each.parts.size() && is_nullable; ++i) {
-                has_grown = add(whole.first, m_symbols[each.parts[i]].first) || has_grown;
-                is_nullable = m_symbols[each.parts[i]].is_nullable;
+            for (size_t i = 0; i < each->parts.size() && is_nullable; ++i) {
+                has_grown = add(whole.first, m_sets[each->parts[i]].first) || has_grown;
+                is_nullable = m_sets[each->parts[i]].is_nullable;
             }
             has_grown = has_grown || (is_nullable && !whole.is_nullable);
             whole.is_nullable = whole.is_nullable || is_nullable;
@@ -251,13 +234,13 @@ private:
 
     bool find_follow() {
         bool has_grown = false;
-        for (auto each = m_productions.rbegin(); each != m_productions.rend(); ++each) {
-            Terminals behind = m_symbols[each->symbol].follow;
-            for (auto part = each->parts.rbegin(); part != each->parts.rend(); ++part) {
-                Symbol& symbol = m_symbols[*part];
-                has_grown = add(symbol.follow, behind) || has_grown;
-                if (!symbol.is_nullable) behind.clear();
-                add(behind, symbol.first);
+        for (const Production& each : m_productions) {
+            Terminals behind = m_sets[each.symbol].follow;
+            for (auto part = each.parts.rbegin(); part != each.parts.rend(); ++part) {
+                Sets& sets = m_sets[*part];
+                has_grown = add(sets.follow, behind) || has_grown;
+                if (!sets.is_nullable) behind.clear();
+                add(behind, sets.first);
             }
         }
         return has_grown;
@@ -267,26 +250,19 @@ private:
     void check_together(const Terminals& together, Terminals& found) const {
         for (const size_t shorter : together) {
             CharacterSet follow;
-            for (const size_t each : m_symbols[shorter].follow)
-                follow = united(follow, m_regular[each].first);
+            for (const size_t each : m_sets[shorter].follow)
+                follow = united(follow, m_regular.at(each).first);
             for (const size_t longer : together)
-                if (may_take_more(m_regular[longer], m_regular[shorter], longer == shorter, follow))
+                if (may_take_more(m_regular.at(longer), m_regular.at(shorter), longer == shorter,
+                                  follow))
                     found.insert(longer);
         }
     }
 
-    const size_t m_num_terminals;
-    std::vector<Regular> m_regular;  // of the terminals
-    std::vector<Symbol> m_symbols;
-    std::vector<Production> m_productions;  // those of parts before those of the whole
+    std::map<size_t, Regular> m_regular;  // of the terminals
+    std::vector<Sets> m_sets;
+    std::vector<Production> m_productions;  // those of the whole before those of parts
 };
-
-/// None for a grammar that is too large to look through.
-Terminals find_too_long(const EbnfPlan& plan, RegularParts& parts) {
-    const bool is_large = plan.terminals.size() > most_terminals || plan.rules.size() > most_rules;
-    const bool is_one = plan.terminals.size() == 1 && plan.rules[0].kind == Kind::TERMINAL;
-    return is_large || is_one ? Terminals() : LongestMatches(plan, parts).too_long();
-}
 
 using References = std::set<std::string>;
 
@@ -332,123 +308,81 @@ std::set<std::string> find_regular(const EbnfGrammar& grammar) {
     return regular;
 }
 
-using Expressions = std::unordered_set<const EbnfExpression*>;
-
-/// Adds the parts in which a rule is that is not regular; whether the whole is one of them.
-bool find_recursive(const EbnfExpression& expression, const std::set<std::string>& regular,
-                    Expressions& found) {
-    bool is_recursive = expression.kind == Kind::RULE && regular.count(expression.rule) == 0;
-    for (const EbnfExpression& part : expression.parts)
-        is_recursive = find_recursive(part, regular, found) || is_recursive;
-    if (is_recursive) found.insert(&expression);
-    return is_recursive;
+/// Makes one part of neighbours that are regular.
+std::vector<EbnfExpression> with_runs(std::vector<EbnfExpression> parts) {
+    std::vector<EbnfExpression> result;
+    for (auto begin = parts.begin(); begin != parts.end();) {
+        auto end = begin + 1;
+        while (end != parts.end() && !begin->is_recursive && !end->is_recursive) ++end;
+        EbnfExpression run;
+        std::move(begin, end, std::back_inserter(run.parts));
+        result.push_back(end - begin == 1 ? std::move(run.parts[0]) : std::move(run));
+        begin = end;
+    }
+    return result;
 }
 
-/// Makes terminals as large as they can be, but for those that must be taken apart.
-class Planner {
-public:
-    Planner(const EbnfGrammar& grammar, const Expressions& recursive,
-            const std::set<EbnfTerminal>& apart)
-        : m_grammar(grammar), m_recursive(recursive), m_apart(apart) {}
+/// Marks the parts in which a rule is that is not regular. What is between them is made one part,
+/// so that it can be one terminal.
+bool mark_recursive(EbnfExpression& expression, const std::set<std::string>& regular) {
+    bool is_recursive = expression.kind == Kind::RULE && regular.count(expression.rule) == 0;
+    for (EbnfExpression& part : expression.parts)
+        is_recursive = mark_recursive(part, regular) || is_recursive;
+    if (is_recursive && expression.kind == Kind::SEQUENCE)
+        expression.parts = with_runs(std::move(expression.parts));
+    return expression.is_recursive = is_recursive;
+}
 
-    EbnfPlan plan() {
-        rule("root");
-        for (size_t i = 0; i < m_names.size(); ++i) {
-            EbnfExpression body = node(m_grammar.rules.at(m_names[i]));
-            m_plan.rules.push_back(std::move(body));
+/// A grammar whose terminals are as large as they can be, but for those that are taken apart.
+class Plan {
+public:
+    Plan(const EbnfGrammar& grammar, const Expressions& apart)
+        : m_grammar(grammar), m_apart(apart) {
+        index_of({Kind::RULE, "root"});
+        for (size_t i = 0; i < m_symbols.size(); ++i) {
+            if (m_symbols[i].is_terminal) continue;
+            const EbnfExpression& expression = *m_symbols[i].expression;
+            std::vector<size_t> parts;
+            if (expression.kind == Kind::RULE) parts = {index_of(expression)};
+            for (const EbnfExpression& part : expression.parts) parts.push_back(index_of(part));
+            m_symbols[i].parts = std::move(parts);
         }
-        return std::move(m_plan);
+    }
+
+    /// The first is `root`.
+    const std::vector<Symbol>& symbols() const { return m_symbols; }
+
+    /// It is too large to look through, or has nothing behind its one terminal.
+    bool needs_no_look() const {
+        return m_num_terminals > most_terminals || m_num_rules > most_rules ||
+               m_symbols.size() == 1;
     }
 
 private:
-    bool is_regular(const EbnfExpression& expression) const {
-        return m_recursive.count(&expression) == 0;
-    }
-
-    EbnfExpression node(const EbnfExpression& expression) {
-        return is_regular(expression) ? regular({&expression}) : in_parts(expression);
-    }
-
-    EbnfExpression regular(const EbnfTerminal& parts) {
-        if (m_apart.count(parts) == 0) {
-            const bool is_rule = parts.size() == 1 && parts[0]->kind == Kind::RULE;
-            const auto body = is_rule ? EbnfTerminal{&m_grammar.rules.at(parts[0]->rule)} : parts;
-            if (!is_rule || m_apart.count(body) == 0) return terminal(body);
-        }
-        if (parts.size() == 1) return in_parts(*parts[0]);
-        EbnfExpression result;
-        for (const EbnfExpression* part : parts) result.parts.push_back(regular({part}));
-        return result;
-    }
-
-    EbnfExpression in_parts(const EbnfExpression& expression) {
-        if (expression.kind == Kind::CHARACTERS) return terminal({&expression});
-        if (expression.kind == Kind::RULE) return rule(expression.rule);
-        EbnfExpression result;
-        result.kind = expression.kind;
-        result.least = expression.least;
-        result.most = expression.most;
-        const bool has_runs = expression.kind == Kind::SEQUENCE && !is_regular(expression);
-        EbnfTerminal run;  // neighbours that are regular become one terminal
-        const auto end_run = [&] {
-            if (!run.empty()) result.parts.push_back(regular(run));
-            run.clear();
-        };
-        for (const EbnfExpression& part : expression.parts) {
-            if (has_runs && is_regular(part)) {
-                run.push_back(&part);
-                continue;
-            }
-            end_run();
-            result.parts.push_back(node(part));
-        }
-        end_run();
-        return result;
-    }
-
-    EbnfExpression terminal(const EbnfTerminal& parts) {
-        const auto [known, is_new] = m_terminals.emplace(parts, m_plan.terminals.size());
-        if (is_new) m_plan.terminals.push_back(parts);
-        return reference(Kind::TERMINAL, known->second);
-    }
-
-    EbnfExpression rule(const std::string& name) {
-        const auto [known, is_new] = m_rules.emplace(name, m_names.size());
-        if (is_new) m_names.push_back(name);
-        return reference(Kind::RULE, known->second);
-    }
-
-    static EbnfExpression reference(Kind kind, size_t index) {
-        EbnfExpression result;
-        result.kind = kind;
-        result.index = index;
-        return result;
+    /// Of a rule the symbol is its body.
+    size_t index_of(const EbnfExpression& given) {
+        const EbnfExpression* expression = &given;
+        const auto follow = [&] { expression = &m_grammar.rules.at(expression->rule); };
+        if (given.kind == Kind::RULE) follow();
+        while (expression->kind == Kind::RULE && !expression->is_recursive) follow();
+        const auto [known, is_new] = m_indices.emplace(expression, m_symbols.size());
+        if (!is_new) return known->second;
+        const bool is_whole = !expression->is_recursive && m_apart.count(expression) == 0;
+        const bool is_terminal = is_whole || expression->kind == Kind::CHARACTERS;
+        if (is_terminal)
+            ++m_num_terminals;
+        else if (given.kind == Kind::RULE)
+            ++m_num_rules;
+        m_symbols.push_back({expression, is_terminal});
+        return known->second;
     }
 
     const EbnfGrammar& m_grammar;
-    const Expressions& m_recursive;
-    const std::set<EbnfTerminal>& m_apart;
-    EbnfPlan m_plan;
-    std::map<EbnfTerminal, size_t> m_terminals;
-    std::map<std::string, size_t> m_rules;
-    std::vector<std::string> m_names;  // of m_plan.rules
+    const Expressions& m_apart;
+    std::vector<Symbol> m_symbols;
+    std::unordered_map<const EbnfExpression*, size_t> m_indices;
+    size_t m_num_terminals = 0, m_num_rules = 0;
 };
-
-/// Throws GrammarError.
-EbnfPlan plan_ebnf(const EbnfGrammar& grammar) {
-    const std::set<std::string> regular = find_regular(grammar);
-    Expressions recursive;
-    for (const auto& [name, expression] : grammar.rules)
-        find_recursive(expression, regular, recursive);
-    std::set<EbnfTerminal> apart;
-    RegularParts parts(grammar);
-    for (size_t round = 0;; ++round) {
-        EbnfPlan plan = Planner(grammar, recursive, apart).plan();
-        const Terminals too_long = round < most_rounds ? find_too_long(plan, parts) : Terminals();
-        if (too_long.empty()) return plan;
-        for (const size_t index : too_long) apart.insert(plan.terminals[index]);
-    }
-}
 
 std::string class_regex(const EbnfExpression& characters) {
     if (characters.ranges.empty()) return "/(?s:.)/";
@@ -478,51 +412,50 @@ bool is_one_character(const EbnfExpression& expression) {
            expression.ranges[0].first == expression.ranges[0].second;
 }
 
+/// Operands as the body of a CHOICE or SEQUENCE.
+std::string body_of(const std::vector<std::string>& operands, Kind kind) {
+    std::string body;
+    for (const std::string& each : operands)
+        body += (body.empty() ? "" : kind == Kind::CHOICE ? " | " : " ") + each;
+    return operands.empty() ? lark_string("") : body;
+}
+
 class Writer {
 public:
     Writer(const EbnfGrammar& grammar, LarkWriter& lark) : m_grammar(grammar), m_lark(lark) {}
 
-    std::string write(const EbnfPlan& plan) {
-        for (const auto& terminal : plan.terminals) {
-            std::string body;
-            for (const EbnfExpression* part : terminal) body += operand(*part, true) + ' ';
-            m_terminals.push_back(m_lark.add_terminal(body));
+    /// Name of the first symbol.
+    std::string write(const std::vector<Symbol>& symbols) {
+        std::vector<std::string> names;
+        for (const Symbol& symbol : symbols)
+            names.push_back(symbol.is_terminal ? m_lark.add_terminal(operand(*symbol.expression))
+                                               : m_lark.reserve_rule());
+        for (size_t i = 0; i < symbols.size(); ++i) {
+            const EbnfExpression& expression = *symbols[i].expression;
+            std::vector<std::string> parts;
+            for (const size_t part : symbols[i].parts) parts.push_back(names[part]);
+            if (!symbols[i].is_terminal)
+                m_lark.set_rule(names[i], expression.kind == Kind::REPEAT
+                                              ? repetition(parts[0], expression)
+                                              : body_of(parts, expression.kind));
         }
-        for (size_t i = 0; i < plan.rules.size(); ++i) m_rules.push_back(m_lark.reserve_rule());
-        for (size_t i = 0; i < plan.rules.size(); ++i)
-            m_lark.set_rule(m_rules[i], operand(plan.rules[i], false));
-        return m_rules[0];
+        return names[0];
     }
 
 private:
-    std::string operand(const EbnfExpression& expression, bool is_in_terminal) {
-        std::string body;
-        switch (expression.kind) {
-            case Kind::CHARACTERS:
-                return class_regex(expression);
-            case Kind::TERMINAL:
-                return m_terminals[expression.index];
-            case Kind::RULE:
-                return is_in_terminal ? shared_terminal(expression.rule)
-                                      : m_rules[expression.index];
-            case Kind::REPEAT:
-                body = repetition(operand(expression.parts[0], is_in_terminal), expression);
-                break;
-            case Kind::SEQUENCE:
-            case Kind::CHOICE: {
-                const auto operands = operands_of(expression, is_in_terminal);
-                if (operands.size() == 1) return operands[0];
-                for (const std::string& each : operands) {
-                    if (!body.empty()) body += expression.kind == Kind::CHOICE ? " | " : " ";
-                    body += each;
-                }
-            }
-        }
-        return is_in_terminal ? m_lark.add_terminal(body) : m_lark.add_rule(body);
+    /// An expression in a terminal.
+    std::string operand(const EbnfExpression& expression) {
+        if (expression.kind == Kind::CHARACTERS) return class_regex(expression);
+        if (expression.kind == Kind::RULE) return shared_terminal(expression.rule);
+        if (expression.kind == Kind::REPEAT)
+            return m_lark.add_terminal(repetition(operand(expression.parts[0]), expression));
+        const auto operands = operands_of(expression);
+        if (operands.size() == 1) return operands[0];
+        return m_lark.add_terminal(body_of(operands, expression.kind));
     }
 
     /// Characters of a sequence that are neighbours are one text.
-    std::vector<std::string> operands_of(const EbnfExpression& expression, bool is_in_terminal) {
+    std::vector<std::string> operands_of(const EbnfExpression& expression) {
         std::vector<std::string> operands;
         std::string text;
         const auto end_text = [&] {
@@ -535,10 +468,9 @@ private:
                 continue;
             }
             end_text();
-            operands.push_back(operand(part, is_in_terminal));
+            operands.push_back(operand(part));
         }
         end_text();
-        if (operands.empty()) operands.push_back(lark_string(""));
         return operands;
     }
 
@@ -546,20 +478,30 @@ private:
     std::string shared_terminal(const std::string& rule) {
         const auto known = m_shared.find(rule);
         if (known != m_shared.end()) return known->second;
-        return m_shared[rule] = m_lark.add_terminal(operand(m_grammar.rules.at(rule), true));
+        return m_shared[rule] = m_lark.add_terminal(operand(m_grammar.rules.at(rule)));
     }
 
     const EbnfGrammar& m_grammar;
     LarkWriter& m_lark;
-    std::map<std::string, std::string> m_shared;    // terminals of the grammar's rules
-    std::vector<std::string> m_terminals, m_rules;  // names
+    std::map<std::string, std::string> m_shared;  // terminals of the grammar's rules
 };
 
 }  // namespace
 
 std::string ebnf_to_lark(const std::string& text, LarkWriter& lark, const GrammarLimits& limits) {
-    const EbnfGrammar grammar = parse_ebnf(text, limits);
-    return Writer(grammar, lark).write(plan_ebnf(grammar));
+    EbnfGrammar grammar = parse_ebnf(text, limits);
+    const std::set<std::string> regular = find_regular(grammar);
+    for (auto& [name, expression] : grammar.rules) mark_recursive(expression, regular);
+    RegularParts parts(grammar);
+    Expressions apart;
+    for (size_t round = 0;; ++round) {
+        const Plan plan(grammar, apart);
+        Terminals too_long;
+        if (round < most_rounds && !plan.needs_no_look())
+            too_long = LongestMatches(plan.symbols(), parts).too_long();
+        if (too_long.empty()) return Writer(grammar, lark).write(plan.symbols());
+        for (const size_t index : too_long) apart.insert(plan.symbols()[index].expression);
+    }
 }
 
 }  // namespace pagewheel
