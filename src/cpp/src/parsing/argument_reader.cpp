@@ -111,40 +111,25 @@ public:
           m_key_ends({format.text_key_end, format.json_key_end}),
           m_value_open({trimmed(format.value_open)}) {}
 
-    ReadStep take(char byte, std::string& json) override {
-        switch (m_place) {
-            case Place::TAGS:
-                return take_tag(byte, json);
-            case Place::KEY:
-                return take_key(byte, json);
-            case Place::VALUE_OPEN:
-                if (is_space(byte) && !m_value_open.is_within()) return ReadStep::MORE;
-                return after(m_value_open.take(byte), Place::VALUE);
-            case Place::VALUE:
-                if (m_value->take(byte, json)) m_place = Place::TAGS;
-                return ReadStep::MORE;
-        }
-        return ReadStep::REFUSED;
-    }
+    ReadStep take(char byte, std::string& json) override { return (this->*m_state)(byte, json); }
 
 private:
-    enum class Place { TAGS, KEY, VALUE_OPEN, VALUE };
+    using State = ReadStep (TaggedArguments::*)(char byte, std::string& json);
 
-    ReadStep after(ReadStep step, Place next) {
-        if (step != ReadStep::DONE) return step;
-        m_place = next;
+    ReadStep go(State next) {
+        m_state = next;
         return ReadStep::MORE;
     }
 
     ReadStep take_tag(char byte, std::string& json) {
-        if (is_space(byte) && !m_tags.is_within()) return ReadStep::MORE;
-        const ReadStep step = m_tags.take(byte);
-        if (step == ReadStep::DONE && m_tags.match() == 1) {
+        const ReadStep step = m_tags.take_behind_space(byte);
+        if (step != ReadStep::DONE) return step;
+        if (m_tags.match() == 1) {
             json += '}';
             return ReadStep::DONE;
         }
         m_key.clear();
-        return after(step, Place::KEY);
+        return go(&TaggedArguments::take_key);
     }
 
     ReadStep take_key(char byte, std::string& json) {
@@ -159,7 +144,18 @@ private:
         for (const char byte : m_key) append_text_byte(json, byte);
         json += "\": ";
         m_value.emplace(type(has_text_key_end), m_format.value_close, m_format.trims_lines);
-        m_place = m_format.value_open.empty() ? Place::VALUE : Place::VALUE_OPEN;
+        m_state = m_format.value_open.empty() ? &TaggedArguments::take_value
+                                              : &TaggedArguments::take_value_open;
+    }
+
+    ReadStep take_value_open(char byte, std::string& /*json*/) {
+        const ReadStep step = m_value_open.take_behind_space(byte);
+        return step == ReadStep::DONE ? go(&TaggedArguments::take_value) : step;
+    }
+
+    ReadStep take_value(char byte, std::string& json) {
+        if (m_value->take(byte, json)) m_state = &TaggedArguments::take_tag;
+        return ReadStep::MORE;
     }
 
     TaggedValue::Type type(bool has_text_key_end) const {
@@ -171,7 +167,7 @@ private:
 
     const ArgumentFormat& m_format;
     const ParameterTypes* m_types;
-    Place m_place = Place::TAGS;
+    State m_state = &TaggedArguments::take_tag;
     LiteralMatcher m_tags;
     MarkerFinder m_key_ends;
     LiteralMatcher m_value_open;

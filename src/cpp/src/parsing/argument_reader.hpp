@@ -56,7 +56,7 @@ private:
     ReadStep take_any(char byte, std::string& json);
     ReadStep take_key(char byte, std::string& json);
     ReadStep take_value(char byte, std::string& json);
-    ReadStep take_quote(char byte, std::string& json);
+    ReadStep take_quoted(char byte, std::string& json);
     ReadStep take_word(char byte, std::string& json);
     ReadStep begin_json_word(char byte);
     ReadStep take_json_word(char byte, std::string& json);
@@ -78,7 +78,7 @@ private:
 
     const Kind m_kind;
     const std::string m_quote;  // of QUOTED
-    MarkerFinder m_quotes;      // that end a text
+    MarkerFinder m_quotes;      // around texts
     State m_state;
     Mark m_mark = Mark::NONE;
     bool m_has_begun = false;
@@ -86,7 +86,6 @@ private:
     std::string m_word;          // a number, true, false, null, or a key without quotes
     std::string_view m_missing;  // of JSON's true, false or null
     char m_number_part = 0;      // of a number in JSON, as number_part() names it
-    std::string m_held_quote;    // what may be the quote that begins a text
     char m_string_quote = 0;
     bool m_is_key = false;       // of the text that is read
     bool m_needs_comma = false;  // before the next value of a list, if there is one

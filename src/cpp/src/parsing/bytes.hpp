@@ -47,10 +47,15 @@ class MarkerFinder {
 public:
     static constexpr size_t npos = std::string::npos;
 
-    explicit MarkerFinder(std::vector<std::string> markers) : m_markers(std::move(markers)) {
-        for (const std::string& marker : m_markers)
-            if (!marker.empty()) m_begins[static_cast<unsigned char>(marker.front())] = true;
+    explicit MarkerFinder(const std::vector<std::string>& markers = {}) {
+        for (const std::string& marker : markers) add(marker);
     }
+
+    void add(const std::string& marker) {
+        m_markers.push_back(marker);
+        if (!marker.empty()) m_begins[static_cast<unsigned char>(marker.front())] = true;
+    }
+    const std::string& text(size_t marker) const { return m_markers[marker]; }
 
     /// The index of the marker that the byte ends, or npos. Bytes that are no part of a marker are
     /// appended to `passed`.
@@ -103,6 +108,10 @@ public:
         m_match = m_finder.take(byte, passed);
         if (m_match != MarkerFinder::npos) return ReadStep::DONE;
         return passed.empty() ? ReadStep::MORE : ReadStep::REFUSED;
+    }
+    /// take() of a text with white space before it.
+    ReadStep take_behind_space(char byte) {
+        return is_space(byte) && !m_finder.is_within() ? ReadStep::MORE : take(byte);
     }
     /// Which of the texts was matched with the latest byte.
     size_t match() const { return m_match; }

@@ -140,29 +140,17 @@ public:
         m_arguments = make_argument_reader(format.arguments, {}, nullptr);
     }
 
-    Step take(char byte, Events& out) override {
-        switch (m_place) {
-            case Place::NAME:
-                return take_name(byte);
-            case Place::FIRST:
-                return take_first(byte, out);
-            case Place::ARGUMENTS: {
-                const Step step = take_argument(byte, out);
-                if (step != Step::DONE || !m_is_wrapped) return step;
-                m_place = Place::WRAPPED;
-                return Step::MORE;
-            }
-            case Place::WRAPPED:
-                if (is_space(byte)) return Step::MORE;
-                return byte == ')' ? Step::DONE : Step::REFUSED;
-        }
-        return Step::REFUSED;
-    }
+    Step take(char byte, Events& out) override { return (this->*m_state)(byte, out); }
 
 private:
-    enum class Place { NAME, FIRST, ARGUMENTS, WRAPPED };
+    using State = Step (PythonCall::*)(char byte, Events& out);
 
-    Step take_name(char byte) {
+    Step go(State next) {
+        m_state = next;
+        return Step::MORE;
+    }
+
+    Step take_name(char byte, Events& /*out*/) {
         const bool has_ended = !m_name.empty() && m_name.back() == ' ';
         const bool fits =
             m_name.empty() ? begins_name(byte) : is_name_byte(byte) || byte == '.' || byte == '-';
@@ -172,8 +160,7 @@ private:
         }
         if (byte != '(' || m_name.empty()) return Step::REFUSED;
         m_name = trimmed(m_name);
-        m_place = Place::FIRST;
-        return Step::MORE;
+        return go(&PythonCall::take_first);
     }
 
     /// A call is one when its first argument has a name, or it has none.
@@ -194,14 +181,25 @@ private:
             return fits ? Step::MORE : Step::REFUSED;
         }
         begin_call(m_name, "", out);
-        m_place = Place::ARGUMENTS;
+        m_state = &PythonCall::take_arguments;
         for (const char early : m_first)
             if (take_argument(early, out) == Step::REFUSED) return Step::REFUSED;
         return take(byte, out);
     }
 
+    Step take_arguments(char byte, Events& out) {
+        const Step step = take_argument(byte, out);
+        return step == Step::DONE && m_is_wrapped ? go(&PythonCall::take_wrapper) : step;
+    }
+
+    /// Behind a call in print().
+    Step take_wrapper(char byte, Events& /*out*/) {
+        if (is_space(byte)) return Step::MORE;
+        return byte == ')' ? Step::DONE : Step::REFUSED;
+    }
+
     const bool m_may_be_wrapped;
-    Place m_place = Place::NAME;
+    State m_state = &PythonCall::take_name;
     std::string m_name;   // with a space where it has ended
     std::string m_first;  // what there is of the first argument's name, and spaces around it
     bool m_is_wrapped = false;
@@ -220,33 +218,14 @@ public:
                                               (!format.has_one_call || format.may_repeat)
                                         : !m_is_list) {}
 
-    Step take(char byte, Events& out) override {
-        switch (m_place) {
-            case Place::BEFORE:
-                return take_before(byte, out);
-            case Place::CALL: {
-                const Step step = m_call->take(byte, out);
-                return step == Step::DONE ? after_call() : step;
-            }
-            case Place::AFTER_IN_LIST:
-                if (is_space(byte)) return Step::MORE;
-                if (byte == ',') m_place = Place::BEFORE;
-                if (byte != ']') return byte == ',' ? Step::MORE : Step::REFUSED;
-                m_in_list = false;
-                return after_call();
-            case Place::AFTER:
-                return take_after(byte, out);
-        }
-        return Step::REFUSED;
-    }
-
+    Step take(char byte, Events& out) override { return (this->*m_state)(byte, out); }
     void cut(Events& out) override {
         if (m_call) m_call->cut(out);
     }
     bool in_call() const override { return m_call && m_call->in_call(); }
 
 private:
-    enum class Place { BEFORE, CALL, AFTER_IN_LIST, AFTER };
+    using State = Step (CallList::*)(char byte, Events& out);
 
     static std::string closer_of(const CallFormat& format) {
         return trimmed(format.close.substr(format.close.rfind(']', 0) == 0 ? 1 : 0));
@@ -267,15 +246,28 @@ private:
             m_call = std::make_unique<ObjectCall>(!m_is_marked);
         else
             m_call = std::make_unique<PythonCall>(m_format, !m_is_list);
-        m_place = Place::CALL;
-        return m_call->take(byte, out);
+        m_state = &CallList::take_call;
+        return take(byte, out);
+    }
+
+    Step take_call(char byte, Events& out) {
+        const Step step = m_call->take(byte, out);
+        return step == Step::DONE ? after_call() : step;
     }
 
     Step after_call() {
         m_call.reset();
-        m_place = m_in_list ? Place::AFTER_IN_LIST : Place::AFTER;
+        m_state = m_in_list ? &CallList::take_after_in_list : &CallList::take_after;
         const bool is_over = !m_in_list && !m_has_closer && !m_may_repeat;
         return is_over ? Step::DONE : Step::FRAME;
+    }
+
+    Step take_after_in_list(char byte, Events& /*out*/) {
+        if (byte == ',') m_state = &CallList::take_before;
+        if (is_space(byte) || byte == ',') return Step::MORE;
+        if (byte != ']') return Step::REFUSED;
+        m_in_list = false;
+        return after_call();
     }
 
     Step take_after(char byte, Events& out) {
@@ -285,7 +277,7 @@ private:
                                                             (byte == ';' || byte == ',')
                                                       : byte == ';';
             if (m_may_repeat && separates) {
-                if (m_format.is_object) m_place = Place::BEFORE;
+                if (m_format.is_object) m_state = &CallList::take_before;
                 return Step::MORE;
             }
             if (m_may_repeat && (begins_call(byte) || (m_format.is_object && byte == '[')))
@@ -298,7 +290,7 @@ private:
     const bool m_is_marked, m_is_list;
     LiteralMatcher m_closer;
     const bool m_has_closer, m_may_repeat;
-    Place m_place = Place::BEFORE;
+    State m_state = &CallList::take_before;
     bool m_in_list = false;
     std::unique_ptr<CallReader> m_call;
 };
@@ -309,44 +301,21 @@ public:
     NamedCalls(const CallFormat& format, const ToolTypes& types)
         : m_format(format), m_types(types) {}
 
-    Step take(char byte, Events& out) override {
-        switch (m_place) {
-            case Place::BETWEEN:
-                return take_literal(m_between, byte, out);
-            case Place::NAME:
-                return take_name(byte, out);
-            case Place::BEHIND_NAME:
-                return take_literal(m_behind_name, byte, out);
-            case Place::ID:
-                if (byte == m_after_name.front()) {
-                    m_place = Place::BEHIND_NAME;
-                    return take_literal(m_behind_name, byte, out);
-                }
-                m_id += byte;
-                return Step::MORE;
-            case Place::ARGUMENTS:
-                return take_arguments(byte, out);
-            case Place::END:
-                return take_literal(m_ends, byte, out);
-        }
-        return Step::REFUSED;
-    }
+    Step take(char byte, Events& out) override { return (this->*m_state)(byte, out); }
 
 private:
-    enum class Place { BETWEEN, NAME, BEHIND_NAME, ID, ARGUMENTS, END };
+    using State = Step (NamedCalls::*)(char byte, Events& out);
 
-    /// Takes a byte of a literal, before which there may be space.
-    Step take_literal(LiteralMatcher& literals, char byte, Events& out) {
-        if (is_space(byte) && !literals.is_within()) return Step::MORE;
-        const Step step = literals.take(byte);
-        if (step != Step::DONE) return step;
-        const bool is_first = literals.match() == 0;
-        if (m_place == Place::END) return after_call();
-        if (m_place == Place::BEHIND_NAME && is_first) return begin_arguments(out);
-        if (m_place == Place::BETWEEN && !is_first) return Step::DONE;
-        if (m_place == Place::BETWEEN) m_name.clear();
-        m_place = m_place == Place::BETWEEN ? Place::NAME : Place::ID;
+    Step go(State next) {
+        m_state = next;
         return Step::MORE;
+    }
+
+    Step take_between(char byte, Events& /*out*/) {
+        const Step step = m_between.take_behind_space(byte);
+        if (step != Step::DONE || m_between.match() != 0) return step;
+        m_name.clear();
+        return go(&NamedCalls::take_name);
     }
 
     Step take_name(char byte, Events& out) {
@@ -360,10 +329,7 @@ private:
             begin_arguments(out);
             return byte == '<' ? take_arguments(byte, out) : Step::MORE;
         }
-        if (is_end) {
-            m_place = Place::BEHIND_NAME;
-            return take_literal(m_behind_name, byte, out);
-        }
+        if (is_end) return take_behind_name(byte, out);
         if (byte == '{' && m_format.may_omit_after_name) {
             begin_arguments(out);
             return take_arguments(byte, out);
@@ -375,26 +341,43 @@ private:
         return Step::MORE;
     }
 
+    Step take_behind_name(char byte, Events& out) {
+        const Step step = m_behind_name.take_behind_space(byte);
+        if (step != Step::DONE) {
+            m_state = &NamedCalls::take_behind_name;
+            return step;
+        }
+        return m_behind_name.match() == 0 ? begin_arguments(out) : go(&NamedCalls::take_id);
+    }
+
+    Step take_id(char byte, Events& out) {
+        if (byte == m_after_name.front()) return take_behind_name(byte, out);
+        m_id += byte;
+        return Step::MORE;
+    }
+
     Step begin_arguments(Events& out) {
         const auto function = m_types.find(m_name);
         m_arguments = make_argument_reader(m_format.arguments, m_end,
                                            function == m_types.end() ? nullptr : &function->second);
-        m_place = Place::ARGUMENTS;
         if (!m_is_json) begin_call(m_name, "", out);
         if (m_is_tagged) out.arguments("{");
-        return Step::MORE;
+        return go(&NamedCalls::take_arguments);
     }
 
     Step take_arguments(char byte, Events& out) {
         const Step step = take_object(byte, m_name, m_id, out);
         if (step != Step::DONE) return step;
-        if (m_is_tagged || m_end.empty()) return after_call();
-        m_place = Place::END;
-        return Step::MORE;
+        return m_is_tagged || m_end.empty() ? after_call() : go(&NamedCalls::take_end);
+    }
+
+    Step take_end(char byte, Events& /*out*/) {
+        const Step step = m_ends.take_behind_space(byte);
+        return step == Step::DONE ? after_call() : step;
     }
 
     Step after_call() {
-        m_place = Place::BETWEEN;
+        m_state = &NamedCalls::take_between;
         return m_close.empty() ? Step::DONE : Step::FRAME;
     }
 
@@ -411,7 +394,7 @@ private:
     LiteralMatcher m_between{{m_before_name.empty() ? m_format.marker : m_before_name, m_close}};
     LiteralMatcher m_behind_name{{m_after_name, m_format.before_id}};
     LiteralMatcher m_ends{{m_end}};
-    Place m_place = m_before_name.empty() ? Place::NAME : Place::BETWEEN;
+    State m_state = m_before_name.empty() ? &NamedCalls::take_name : &NamedCalls::take_between;
     std::string m_name, m_id;
 };
 
@@ -515,7 +498,6 @@ CallReader::Step CallReader::take_argument(char byte, Events& out) {
 
 std::unique_ptr<CallReader> SectionMarker::make_reader(const ToolTypes& types) const {
     if (formats.empty()) return std::make_unique<HarmonyMessage>(is_read ? "" : text);
-    if (formats.size() == 1) return reader_of(*formats[0], types, !is_read);
     std::vector<std::unique_ptr<CallReader>> readers;
     for (const CallFormat* format : formats) readers.push_back(reader_of(*format, types, !is_read));
     return std::make_unique<EitherReader>(std::move(readers));
@@ -526,9 +508,10 @@ std::vector<SectionMarker> section_markers(const MessageFormat& format) {
     if (format.has_channels)
         return {{"<|start|>", {}}, {"<|channel|>", {}}, {format.calls[0].before_name, {}, true}};
     std::vector<SectionMarker> markers;
-    const auto find = [&](const std::string& text) {
-        return std::find_if(markers.begin(), markers.end(),
-                            [&](const SectionMarker& each) { return each.text == text; });
+    const auto marker = [&](const std::string& text) -> SectionMarker& {
+        for (SectionMarker& each : markers)
+            if (each.text == text) return each;
+        return markers.emplace_back(SectionMarker{text, {}});
     };
     const auto is_dropped = [&](const std::string& text) {
         return std::find(format.dropped.begin(), format.dropped.end(), text) !=
@@ -536,14 +519,13 @@ std::vector<SectionMarker> section_markers(const MessageFormat& format) {
     };
     for (const CallFormat& calls : format.calls) {
         if (!calls.marker.empty() && !is_dropped(calls.marker)) {
-            if (find(calls.marker) == markers.end()) markers.push_back({calls.marker, {}});
-            find(calls.marker)->formats.push_back(&calls);
+            marker(calls.marker).formats.push_back(&calls);
             continue;
         }
         const auto openers = calls.is_object ? std::vector<std::string>{"{", "["}
                                              : std::vector<std::string>{calls.open};
         for (const std::string& opener : openers)
-            if (find(opener) == markers.end()) markers.push_back({opener, {&calls}, true});
+            if (marker(opener).formats.empty()) marker(opener) = {opener, {&calls}, true};
     }
     return markers;
 }

@@ -9,38 +9,26 @@ namespace {
 constexpr size_t max_space = 256;  // held back after a section
 constexpr size_t max_reread = 256;
 
-/// Sections, then what is dropped, then tags that open reasoning.
-std::vector<std::string> content_markers(const MessageFormat& format,
-                                         const std::vector<SectionMarker>& sections) {
-    std::vector<std::string> markers;
-    for (const SectionMarker& section : sections) markers.push_back(section.text);
-    markers.insert(markers.end(), format.dropped.begin(), format.dropped.end());
-    if (format.reasoning)
-        markers.insert(markers.end(), format.reasoning->open.begin(), format.reasoning->open.end());
-    return markers;
-}
-
-/// Tags that close it, then what is dropped, then tags that open it.
-std::vector<std::string> reasoning_markers(const MessageFormat& format) {
-    if (!format.reasoning) return {};
-    std::vector<std::string> markers = format.reasoning->close;
-    markers.insert(markers.end(), format.dropped.begin(), format.dropped.end());
-    markers.insert(markers.end(), format.reasoning->open.begin(), format.reasoning->open.end());
-    return markers;
-}
-
 bool is_blank(std::string_view text) {
     return std::all_of(text.begin(), text.end(), is_space);
 }
 
 }  // namespace
 
+void StreamParser::Markers::add(Sign sign, const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) finder.add(text);
+    signs.resize(signs.size() + texts.size(), sign);
+}
+
 StreamParser::StreamParser(const MessageFormat& format, Options options)
-    : m_format(format),
-      m_sections(section_markers(format)),
-      m_options(std::move(options)),
-      m_content_markers(content_markers(format, m_sections)),
-      m_reasoning_markers(reasoning_markers(format)) {
+    : m_sections(section_markers(format)), m_options(std::move(options)) {
+    const ReasoningTags tags = format.reasoning.value_or(ReasoningTags());
+    for (const SectionMarker& section : m_sections) m_in_content.add(Sign::SECTION, {section.text});
+    m_in_reasoning.add(Sign::CLOSES_REASONING, tags.close);
+    for (Markers* each : {&m_in_content, &m_in_reasoning}) {
+        each->add(Sign::DROPPED, format.dropped);
+        each->add(Sign::OPENS_REASONING, tags.open);
+    }
     if (!m_options.starts_in_reasoning || !format.reasoning) return;
     begin_reasoning();
     m_may_open = true;
@@ -50,11 +38,10 @@ StreamParser::~StreamParser() = default;
 
 void StreamParser::feed(std::string_view text, Events& out) {
     while (!text.empty()) {
-        size_t plain = 0;
-        if (m_mode == Mode::CONTENT && !m_after_section)
-            out.content(text.substr(0, plain = m_content_markers.skip(text)));
-        else if (m_mode == Mode::REASONING && !m_may_open)
-            out.reasoning(text.substr(0, plain = m_reasoning_markers.skip(text)));
+        const bool may_skip =
+            m_mode == Mode::CONTENT ? !m_after_section : m_mode == Mode::REASONING && !m_may_open;
+        const size_t plain = may_skip ? markers().finder.skip(text) : 0;
+        give_text(text.substr(0, plain), out);
         text.remove_prefix(plain);
         if (text.empty()) return;
         take(text.front(), out);
@@ -63,19 +50,12 @@ void StreamParser::feed(std::string_view text, Events& out) {
 }
 
 void StreamParser::finish(Events& out) {
-    switch (m_mode) {
-        case Mode::CONTENT:
-            give_content(m_content_markers.flush(), out);
-            break;
-        case Mode::REASONING:
-            give_reasoning(m_reasoning_markers.flush(), out);
-            break;
-        case Mode::SECTION: {
-            const bool had_calls = m_marker_size == 0 || m_reader->in_call();
-            m_reader->cut(out);
-            if (!had_calls || !is_blank(m_held)) give_content(m_held, out);
-            break;
-        }
+    if (m_mode == Mode::SECTION) {
+        const bool had_calls = m_marker_size == 0 || m_reader->in_call();
+        m_reader->cut(out);
+        if (!had_calls || !is_blank(m_held)) give_text(m_held, out);
+    } else {
+        give_text(markers().finder.flush(), out);
     }
     m_held.clear();
     m_space.clear();
@@ -84,45 +64,29 @@ void StreamParser::finish(Events& out) {
 }
 
 void StreamParser::take(char byte, Events& out) {
-    switch (m_mode) {
-        case Mode::CONTENT:
-            return take_content(byte, out);
-        case Mode::REASONING:
-            return take_reasoning(byte, out);
-        case Mode::SECTION:
-            return take_section(byte, out);
-    }
-}
-
-void StreamParser::take_content(char byte, Events& out) {
+    if (m_mode == Mode::SECTION) return take_section(byte, out);
     std::string passed;
-    size_t found = m_content_markers.take(byte, passed);
-    give_content(passed, out);
+    const size_t found = markers().finder.take(byte, passed);
+    give_text(passed, out);
     if (found == MarkerFinder::npos) return;
-    if (found < m_sections.size()) return begin_section(m_sections[found], out);
-    found -= m_sections.size();
-    if (found < m_format.dropped.size()) return;
-    found -= m_format.dropped.size();
-    if (m_options.reasons_once && m_has_reasoned)
-        give_content(m_format.reasoning->open[found], out);
-    else
+    switch (markers().signs[found]) {
+        case Sign::SECTION:
+            return begin_section(m_sections[found], out);
+        case Sign::DROPPED:
+            return;
+        case Sign::CLOSES_REASONING:
+            m_mode = Mode::CONTENT;
+            m_after_section = !m_options.reasons_once;
+            return;
+        case Sign::OPENS_REASONING:
+            break;
+    }
+    const bool is_text = m_mode == Mode::REASONING ? !std::exchange(m_may_open, false)
+                                                   : m_options.reasons_once && m_has_reasoned;
+    if (is_text)
+        give_text(markers().finder.text(found), out);
+    else if (m_mode == Mode::CONTENT)
         begin_reasoning();
-}
-
-void StreamParser::take_reasoning(char byte, Events& out) {
-    std::string passed;
-    size_t found = m_reasoning_markers.take(byte, passed);
-    give_reasoning(passed, out);
-    if (found == MarkerFinder::npos) return;
-    if (found < m_format.reasoning->close.size()) {
-        m_mode = Mode::CONTENT;
-        m_after_section = !m_options.reasons_once;
-        return;
-    }
-    found -= m_format.reasoning->close.size();
-    if (found < m_format.dropped.size()) return;
-    found -= m_format.dropped.size();
-    if (!std::exchange(m_may_open, false)) give_reasoning(m_format.reasoning->open[found], out);
 }
 
 void StreamParser::take_section(char byte, Events& out) {
@@ -178,7 +142,7 @@ void StreamParser::refuse_section(Events& out) {
     const bool is_long = held.size() > max_reread + m_marker_size;
     const size_t certain = is_long ? held.size() : std::min(held.size(), m_marker_size);
     if (m_marker_size == 0) m_after_section = true;
-    give_content(std::string_view(held).substr(0, certain), out);
+    give_text(std::string_view(held).substr(0, certain), out);
     for (const char byte : held.substr(certain)) take(byte, out);
 }
 
@@ -190,22 +154,18 @@ void StreamParser::begin_reasoning() {
     m_may_open = false;
 }
 
-void StreamParser::give_content(std::string_view text, Events& out) {
+void StreamParser::give_text(std::string_view text, Events& out) {
     if (text.empty()) return;
-    if (m_after_section) {
-        const bool may_be_between = is_blank(text) && m_space.size() + text.size() <= max_space;
-        m_space += text;
-        if (may_be_between) return;
-        out.content(std::exchange(m_space, {}));
-        m_after_section = false;
-        return;
+    if (m_mode == Mode::REASONING) {
+        if (!is_blank(text)) m_may_open = false;
+        return out.reasoning(text);
     }
-    out.content(text);
-}
-
-void StreamParser::give_reasoning(std::string_view text, Events& out) {
-    if (!is_blank(text)) m_may_open = false;
-    out.reasoning(text);
+    if (!m_after_section) return out.content(text);
+    const bool may_be_between = is_blank(text) && m_space.size() + text.size() <= max_space;
+    m_space += text;
+    if (may_be_between) return;
+    out.content(std::exchange(m_space, {}));
+    m_after_section = false;
 }
 
 }  // namespace pagewheel

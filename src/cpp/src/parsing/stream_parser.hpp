@@ -38,21 +38,26 @@ public:
 
 private:
     enum class Mode { CONTENT, REASONING, SECTION };
+    enum class Sign { SECTION, DROPPED, OPENS_REASONING, CLOSES_REASONING };
+    /// What text is looked through for, and what each marker is.
+    struct Markers {
+        MarkerFinder finder;
+        std::vector<Sign> signs;
 
+        void add(Sign sign, const std::vector<std::string>& texts);
+    };
+
+    Markers& markers() { return m_mode == Mode::REASONING ? m_in_reasoning : m_in_content; }
     void take(char byte, Events& out);
-    void take_content(char byte, Events& out);
-    void take_reasoning(char byte, Events& out);
     void take_section(char byte, Events& out);
     void begin_section(const SectionMarker& marker, Events& out);
     void refuse_section(Events& out);
     void begin_reasoning();
-    void give_content(std::string_view text, Events& out);
-    void give_reasoning(std::string_view text, Events& out);
+    void give_text(std::string_view text, Events& out);
 
-    const MessageFormat& m_format;
     const std::vector<SectionMarker> m_sections;
     const Options m_options;
-    MarkerFinder m_content_markers, m_reasoning_markers;
+    Markers m_in_content, m_in_reasoning;  // sections first
     Mode m_mode = Mode::CONTENT;
     std::unique_ptr<CallReader> m_reader;
     std::string m_held;        // of the section, since its marker or its latest call

@@ -108,7 +108,7 @@ ReadStep ValueReader::take_any(char byte, std::string& json) {
         case State::WORD:
             return m_kind == Kind::JSON ? take_json_word(byte, json) : take_word(byte, json);
         case State::QUOTE:
-            return take_quote(byte, json);
+            return take_quoted(byte, json);
         case State::STRING:
         case State::ESCAPE:
         case State::HEX:
@@ -157,7 +157,7 @@ ReadStep ValueReader::take_value(char byte, std::string& json) {
     if (is_in(quotes, byte)) return begin_string(byte, false, json);
     if (m_kind == Kind::QUOTED && byte == m_quote.front()) {
         m_state = State::QUOTE;
-        return take_quote(byte, json);
+        return take_quoted(byte, json);
     }
     if (m_kind == Kind::JSON) return begin_json_word(byte);
     m_word.clear();
@@ -165,12 +165,16 @@ ReadStep ValueReader::take_value(char byte, std::string& json) {
     return take_word(byte, json);
 }
 
-ReadStep ValueReader::take_quote(char byte, std::string& json) {
-    m_held_quote += byte;
-    if (m_quote.compare(0, m_held_quote.size(), m_held_quote) != 0) return ReadStep::REFUSED;
-    if (m_held_quote.size() < m_quote.size()) return ReadStep::MORE;
-    m_held_quote.clear();
-    return begin_string(0, false, json);
+/// Reads the quote that begins a text, or the text up to the one that ends it.
+ReadStep ValueReader::take_quoted(char byte, std::string& json) {
+    std::string passed;
+    const bool is_quote = m_quotes.take(byte, passed) != MarkerFinder::npos;
+    if (m_state == State::QUOTE) {
+        if (!passed.empty()) return ReadStep::REFUSED;
+        return is_quote ? begin_string(0, false, json) : ReadStep::MORE;
+    }
+    for (const char each : passed) append_text_byte(json, each);
+    return is_quote ? end_string(json) : ReadStep::MORE;
 }
 
 ReadStep ValueReader::take_word(char byte, std::string& json) {
@@ -243,12 +247,7 @@ ReadStep ValueReader::end_string(std::string& json) {
 ReadStep ValueReader::take_string(char byte, std::string& json) {
     if (m_state == State::ESCAPE) return take_escape(byte, json);
     if (m_state != State::STRING) return take_digit(byte, json);
-    if (m_kind == Kind::QUOTED) {
-        std::string passed;
-        const bool has_ended = m_quotes.take(byte, passed) != MarkerFinder::npos;
-        for (const char each : passed) append_text_byte(json, each);
-        return has_ended ? end_string(json) : ReadStep::MORE;
-    }
+    if (m_kind == Kind::QUOTED) return take_quoted(byte, json);
     if (byte == m_string_quote) return end_string(json);
     if (byte == '\\') return go(State::ESCAPE);
     append_text_byte(json, byte);
