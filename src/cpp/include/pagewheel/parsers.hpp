@@ -46,6 +46,39 @@ private:
     StreamingStatus m_status = StreamingStatus::RUNNING;
 };
 
+/// Parses texts in which a message's parts are marked. Its subclasses say how.
+class PAGEWHEEL_API MarkedTextParser : public Parser {
+public:
+    ~MarkedTextParser() override;
+    void parse(std::string& message_json) override;
+    bool needs_special_tokens() const override;
+
+protected:
+    struct Impl;
+    explicit MarkedTextParser(std::unique_ptr<Impl> impl);
+
+private:
+    std::unique_ptr<Impl> m_impl;
+};
+
+/// MarkedTextParser for a stream.
+class PAGEWHEEL_API MarkedTextIncrementalParser : public IncrementalParser {
+public:
+    ~MarkedTextIncrementalParser() override;
+    std::string parse(std::string& delta_message_json, const std::string& delta_text,
+                      const std::optional<std::vector<int64_t>>& delta_tokens = {}) override;
+    std::string finish(std::string& delta_message_json) override;
+    void reset() override;
+    bool needs_special_tokens() const override;
+
+protected:
+    struct Impl;
+    explicit MarkedTextIncrementalParser(std::unique_ptr<Impl> impl);
+
+private:
+    std::unique_ptr<Impl> m_impl;
+};
+
 /// How the reasoning of a model is marked in its text.
 struct ReasoningOptions {
     /// False: the text begins within it, because the prompt has the opening tag. One that stands at
@@ -57,31 +90,16 @@ struct ReasoningOptions {
 };
 
 /// "reasoning_content": the text between the first two tags, or to the end of the text.
-class PAGEWHEEL_API ReasoningParser : public Parser {
+class PAGEWHEEL_API ReasoningParser : public MarkedTextParser {
 public:
     /// Throws InvalidArgument if a tag that is needed is empty.
     explicit ReasoningParser(ReasoningOptions options = {});
-    ~ReasoningParser() override;
-    void parse(std::string& message_json) override;
-
-private:
-    struct Impl;
-    std::unique_ptr<Impl> m_impl;
 };
 
-class PAGEWHEEL_API ReasoningIncrementalParser : public IncrementalParser {
+class PAGEWHEEL_API ReasoningIncrementalParser : public MarkedTextIncrementalParser {
 public:
     /// Throws InvalidArgument if a tag that is needed is empty.
     explicit ReasoningIncrementalParser(ReasoningOptions options = {});
-    ~ReasoningIncrementalParser() override;
-    std::string parse(std::string& delta_message_json, const std::string& delta_text,
-                      const std::optional<std::vector<int64_t>>& delta_tokens = {}) override;
-    std::string finish(std::string& delta_message_json) override;
-    void reset() override;
-
-private:
-    struct Impl;
-    std::unique_ptr<Impl> m_impl;
 };
 
 /// <think>, whose opening tag is in the prompt.
@@ -129,35 +147,18 @@ struct ToolCallOptions {
 /// call is {"id"?, "type": "function", "function": {"name", "arguments"}}; arguments are a text, as
 /// OpenAI has it, which is a JSON object. Has the call "complete": false, then its arguments were
 /// cut off or are no JSON, and end there. The id is there if the text has one.
-class PAGEWHEEL_API ToolCallParser : public Parser {
+class PAGEWHEEL_API ToolCallParser : public MarkedTextParser {
 public:
     /// Throws InvalidArgument that lists the families, or names what is wrong with the tools.
     explicit ToolCallParser(const std::string& family, const ToolCallOptions& options = {});
-    ~ToolCallParser() override;
-    void parse(std::string& message_json) override;
-    bool needs_special_tokens() const override;
-
-private:
-    struct Impl;
-    std::unique_ptr<Impl> m_impl;
 };
 
 /// ToolCallParser for a stream: "tool_calls" of a delta are pieces. Each has the "index" of its
 /// call; the first one has its name, and joined the arguments are those of ToolCallParser.
-class PAGEWHEEL_API ToolCallIncrementalParser : public IncrementalParser {
+class PAGEWHEEL_API ToolCallIncrementalParser : public MarkedTextIncrementalParser {
 public:
     explicit ToolCallIncrementalParser(const std::string& family,
                                        const ToolCallOptions& options = {});
-    ~ToolCallIncrementalParser() override;
-    std::string parse(std::string& delta_message_json, const std::string& delta_text,
-                      const std::optional<std::vector<int64_t>>& delta_tokens = {}) override;
-    std::string finish(std::string& delta_message_json) override;
-    void reset() override;
-    bool needs_special_tokens() const override;
-
-private:
-    struct Impl;
-    std::unique_ptr<Impl> m_impl;
 };
 
 /// A family that ToolCallParser knows.

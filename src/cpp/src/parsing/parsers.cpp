@@ -114,8 +114,9 @@ private:
 struct ParserSettings {
     MessageFormat format;
     StreamParser::Options options = {};
-    bool keeps_content = false;     ///< Reasoning stays in the content.
-    bool stops_after_call = false;  ///< of a stream
+    bool keeps_content = false;         ///< Reasoning stays in the content.
+    bool always_has_reasoning = false;  ///< A whole message has reasoning, which may be empty.
+    bool stops_after_call = false;      ///< of a stream
 
     std::vector<ParseEvent> parse(const std::string& text) const {
         Events events;
@@ -126,19 +127,17 @@ struct ParserSettings {
     }
 };
 
-/// Parses one text after the other, piece by piece.
-class DeltaParser {
-public:
-    explicit DeltaParser(ParserSettings settings) : m_settings(std::move(settings)) { reset(); }
+struct MarkedTextParser::Impl : ParserSettings {};
 
-    bool needs_special_tokens() const { return m_settings.format.needs_special_tokens; }
+/// Parses one text after the other, piece by piece.
+struct MarkedTextIncrementalParser::Impl {
+    explicit Impl(ParserSettings given) : settings(std::move(given)) { reset(); }
+
     /// Everything that it will tell was told.
-    bool has_stopped() const {
-        return m_settings.stops_after_call && m_writer.num_whole_calls() > 0;
-    }
+    bool has_stopped() const { return settings.stops_after_call && m_writer.num_whole_calls() > 0; }
 
     void reset() {
-        m_parser.emplace(m_settings.format, m_settings.options);
+        m_parser.emplace(settings.format, settings.options);
         m_writer = {};
     }
     /// Returns what of the text goes on.
@@ -146,20 +145,22 @@ public:
         Events events;
         m_parser->feed(text, events);
         std::string content = put(events, delta_json);
-        return m_settings.keeps_content ? text : content;
+        return settings.keeps_content ? text : content;
     }
     std::string finish(std::string& delta_json) {
         Events events;
         m_parser->finish(events);
         std::string content = put(events, delta_json);
-        return m_settings.keeps_content ? "" : content;
+        return settings.keeps_content ? "" : content;
     }
+
+    const ParserSettings settings;
 
 private:
     std::string put(Events& parsed, std::string& delta_json) {
         json delta = parsed_message(delta_json);
         std::vector<ParseEvent> events = parsed.take_all();
-        if (m_settings.stops_after_call) cut_after_call(events);
+        if (settings.stops_after_call) cut_after_call(events);
         std::string content = m_writer.put(events, delta);
         delta_json = json_text(delta);
         return content;
@@ -173,7 +174,6 @@ private:
         if (end != events.end()) events.erase(end + 1, events.end());
     }
 
-    const ParserSettings m_settings;
     std::optional<StreamParser> m_parser;
     DeltaWriter m_writer;
 };
@@ -206,6 +206,7 @@ ParserSettings settings_of(const ReasoningOptions& options) {
     settings.options.starts_in_reasoning = !options.expect_open_tag;
     settings.options.reasons_once = true;
     settings.keeps_content = options.keep_original_content;
+    settings.always_has_reasoning = true;
     return settings;
 }
 
@@ -265,14 +266,15 @@ void merge(const json& part, json& whole) {
     } else if (part.is_array() && (whole.is_array() || whole.is_null())) {
         if (whole.is_null()) whole = json::array();
         for (const json& value : part) {
-            const size_t index =
-                has_index(value) ? std::min(value["index"].get<size_t>(), whole.size()) : 0;
-            if (!has_index(value) || index == whole.size())
-                whole.push_back(has_index(value) ? json::object() : value);
-            if (!has_index(value)) continue;
-            if (!whole[index].is_object()) whole[index] = json::object();
-            merge(value, whole[index]);
-            whole[index].erase("index");
+            if (!has_index(value)) {
+                whole.push_back(value);
+                continue;
+            }
+            const size_t index = std::min(value["index"].get<size_t>(), whole.size());
+            json& element = whole[index];  // a new one behind the last
+            if (!element.is_object()) element = json::object();
+            merge(value, element);
+            element.erase("index");
         }
     } else {
         whole = part;
@@ -294,79 +296,36 @@ bool skips_special_tokens(const Parsers& parsers) {
 
 }  // namespace
 
-struct ReasoningParser::Impl : ParserSettings {};
-struct ToolCallParser::Impl : ParserSettings {};
-struct ReasoningIncrementalParser::Impl : DeltaParser {
-    using DeltaParser::DeltaParser;
-};
-struct ToolCallIncrementalParser::Impl : DeltaParser {
-    using DeltaParser::DeltaParser;
-};
+MarkedTextParser::MarkedTextParser(std::unique_ptr<Impl> impl) : m_impl(std::move(impl)) {}
+MarkedTextParser::~MarkedTextParser() = default;
 
-ReasoningParser::ReasoningParser(ReasoningOptions options)
-    : m_impl(new Impl{settings_of(options)}) {}
-ReasoningParser::~ReasoningParser() = default;
+bool MarkedTextParser::needs_special_tokens() const {
+    return m_impl->format.needs_special_tokens;
+}
 
-void ReasoningParser::parse(std::string& message_json) {
+void MarkedTextParser::parse(std::string& message_json) {
     json message = parsed_message(message_json);
     const std::string content = content_of(message);
-    message["reasoning_content"] = "";
+    if (m_impl->always_has_reasoning) message["reasoning_content"] = "";
     put_events(m_impl->parse(content), message);
     if (m_impl->keeps_content) message["content"] = content;
     message_json = json_text(message);
 }
 
-ReasoningIncrementalParser::ReasoningIncrementalParser(ReasoningOptions options)
-    : m_impl(new Impl(settings_of(options))) {}
-ReasoningIncrementalParser::~ReasoningIncrementalParser() = default;
+MarkedTextIncrementalParser::MarkedTextIncrementalParser(std::unique_ptr<Impl> impl)
+    : m_impl(std::move(impl)) {}
+MarkedTextIncrementalParser::~MarkedTextIncrementalParser() = default;
 
-void ReasoningIncrementalParser::reset() {
-    m_impl->reset();
+bool MarkedTextIncrementalParser::needs_special_tokens() const {
+    return m_impl->settings.format.needs_special_tokens;
 }
 
-std::string ReasoningIncrementalParser::parse(
-    std::string& delta_message_json, const std::string& delta_text,
-    const std::optional<std::vector<int64_t>>& /*delta_tokens*/) {
-    return m_impl->feed(delta_text, delta_message_json);
-}
-
-std::string ReasoningIncrementalParser::finish(std::string& delta_message_json) {
-    return m_impl->finish(delta_message_json);
-}
-
-DeepSeekR1ReasoningParser::DeepSeekR1ReasoningParser() : ReasoningParser(without_open_tag()) {}
-DeepSeekR1ReasoningIncrementalParser::DeepSeekR1ReasoningIncrementalParser()
-    : ReasoningIncrementalParser(without_open_tag()) {}
-
-ToolCallParser::ToolCallParser(const std::string& family, const ToolCallOptions& options)
-    : m_impl(new Impl{settings_of(family, options)}) {}
-ToolCallParser::~ToolCallParser() = default;
-
-bool ToolCallParser::needs_special_tokens() const {
-    return m_impl->format.needs_special_tokens;
-}
-
-void ToolCallParser::parse(std::string& message_json) {
-    json message = parsed_message(message_json);
-    put_events(m_impl->parse(content_of(message)), message);
-    message_json = json_text(message);
-}
-
-ToolCallIncrementalParser::ToolCallIncrementalParser(const std::string& family,
-                                                     const ToolCallOptions& options)
-    : m_impl(new Impl(settings_of(family, options))) {}
-ToolCallIncrementalParser::~ToolCallIncrementalParser() = default;
-
-bool ToolCallIncrementalParser::needs_special_tokens() const {
-    return m_impl->needs_special_tokens();
-}
-
-void ToolCallIncrementalParser::reset() {
+void MarkedTextIncrementalParser::reset() {
     m_impl->reset();
     set_status(StreamingStatus::RUNNING);
 }
 
-std::string ToolCallIncrementalParser::parse(
+std::string MarkedTextIncrementalParser::parse(
     std::string& delta_message_json, const std::string& delta_text,
     const std::optional<std::vector<int64_t>>& /*delta_tokens*/) {
     std::string content = m_impl->feed(delta_text, delta_message_json);
@@ -374,9 +333,24 @@ std::string ToolCallIncrementalParser::parse(
     return content;
 }
 
-std::string ToolCallIncrementalParser::finish(std::string& delta_message_json) {
+std::string MarkedTextIncrementalParser::finish(std::string& delta_message_json) {
     return m_impl->finish(delta_message_json);
 }
+
+ReasoningParser::ReasoningParser(ReasoningOptions options)
+    : MarkedTextParser(std::make_unique<Impl>(Impl{settings_of(options)})) {}
+ReasoningIncrementalParser::ReasoningIncrementalParser(ReasoningOptions options)
+    : MarkedTextIncrementalParser(std::make_unique<Impl>(settings_of(options))) {}
+
+DeepSeekR1ReasoningParser::DeepSeekR1ReasoningParser() : ReasoningParser(without_open_tag()) {}
+DeepSeekR1ReasoningIncrementalParser::DeepSeekR1ReasoningIncrementalParser()
+    : ReasoningIncrementalParser(without_open_tag()) {}
+
+ToolCallParser::ToolCallParser(const std::string& family, const ToolCallOptions& options)
+    : MarkedTextParser(std::make_unique<Impl>(Impl{settings_of(family, options)})) {}
+ToolCallIncrementalParser::ToolCallIncrementalParser(const std::string& family,
+                                                     const ToolCallOptions& options)
+    : MarkedTextIncrementalParser(std::make_unique<Impl>(settings_of(family, options))) {}
 
 std::vector<ParserFamily> parser_families() {
     std::vector<ParserFamily> all;
