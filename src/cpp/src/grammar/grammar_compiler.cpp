@@ -19,8 +19,16 @@ constexpr std::chrono::milliseconds look_interval{20};
 
 /// One call of run(): of the caller and the thread.
 struct Call {
-    std::function<void()> work;
-    std::promise<void> end;
+    // What `work` holds goes before the caller knows of the end.
+    explicit Call(std::function<void()> work)
+        : task([work = std::move(work)]() mutable { std::exchange(work, nullptr)(); }) {}
+
+    void set_thread(std::optional<RunningThread> running) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        thread = running;
+    }
+
+    std::packaged_task<void()> task;
     std::mutex mutex;
     std::optional<RunningThread> thread;  // while it runs
 };
@@ -29,20 +37,9 @@ void* run_call(void* argument) {
     const std::unique_ptr<std::shared_ptr<Call>> given(
         static_cast<std::shared_ptr<Call>*>(argument));
     Call& call = **given;
-    const auto set_thread = [&](std::optional<RunningThread> thread) {
-        const std::lock_guard<std::mutex> lock(call.mutex);
-        call.thread = thread;
-    };
-    std::exception_ptr error;
-    set_thread(RunningThread());
-    try {
-        call.work();
-    } catch (...) {
-        error = std::current_exception();
-    }
-    set_thread(std::nullopt);
-    call.work = nullptr;  // what it holds goes before the caller knows of the end
-    error ? call.end.set_exception(error) : call.end.set_value();
+    call.set_thread(RunningThread());
+    call.task();
+    call.set_thread(std::nullopt);
     return nullptr;
 }
 
@@ -72,9 +69,8 @@ LateThreads::Result LateThreads::run(std::function<void()> work, Time time, Time
         m_late.erase(std::remove_if(m_late.begin(), m_late.end(), ended), m_late.end());
         if (m_late.size() >= m_most_late) return Result::TOO_MANY_LATE;
     }
-    const auto call = std::make_shared<Call>();
-    call->work = std::move(work);
-    std::future<void> end = call->end.get_future();
+    const auto call = std::make_shared<Call>(std::move(work));
+    std::future<void> end = call->task.get_future();
     start_detached(call, m_stack_bytes);
     bool gives_way = false;
     for (Time used{0}; used < time;) {

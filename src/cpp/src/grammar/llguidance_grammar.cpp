@@ -264,15 +264,14 @@ public:
         if (m_has_stopped || api().matcher_is_stopped(m_handle.get())) return {};
         // Each call finds all that is forced anew, and gives what there is room for.
         constexpr size_t usual_room = 256, most_room = size_t(1) << 20;
-        uint32_t few[usual_room];
-        int32_t count = check(api().matcher_compute_ff_tokens(m_handle.get(), few, usual_room));
-        if (size_t(count) < usual_room) return {few, few + count};
-        std::vector<uint32_t> many;
-        for (size_t room = usual_room; size_t(count) == room && room < most_room;) {
-            many.resize(room *= 16);
-            count = check(api().matcher_compute_ff_tokens(m_handle.get(), many.data(), room));
+        std::vector<uint32_t> tokens;
+        size_t count = 0;
+        for (size_t room = usual_room; count == tokens.size() && room <= most_room; room *= 16) {
+            tokens.resize(room);
+            count = size_t(check(
+                api().matcher_compute_ff_tokens(m_handle.get(), tokens.data(), tokens.size())));
         }
-        return {many.begin(), many.begin() + count};
+        return {tokens.begin(), tokens.begin() + std::ptrdiff_t(count)};
     }
 
     bool is_accepting() override {
