@@ -128,6 +128,17 @@ def test_white_space_that_two_rules_may_take(smollm2_tokenizer: pagewheel.Tokeni
         assert not grammar.accepts(text), text
 
 
+def test_a_text_of_two_rules_may_be_followed_by_what_either_has(
+    smollm2_tokenizer: pagewheel.Tokenizer,
+) -> None:
+    written = 'root ::= [ab] "b"* ("b" | root | "b" x)\nx ::= "bab" x | "c"'
+    grammar = pagewheel.Grammar(Config.EBNF(written), smollm2_tokenizer)
+    for text in ("ab", "abbab", "bbbab", "abbabc", "abbbabbabc"):
+        assert grammar.accepts(text), text
+    for text in ("a", "abba", "abbbab,", "c"):
+        assert not grammar.accepts(text), text
+
+
 def test_many_repetitions_are_no_nesting(smollm2_tokenizer: pagewheel.Tokenizer) -> None:
     grammar = pagewheel.Grammar(Config.EBNF("root ::= " + '"a"+ "b"? ' * 300), smollm2_tokenizer)
     assert grammar.accepts("ab" * 300)

@@ -24,6 +24,7 @@ constexpr size_t most_depth = 1000;  // of rules and parentheses that lie in a t
 constexpr size_t most_rounds = 200;
 constexpr size_t most_terminals = 200;  // of a grammar that is looked through
 constexpr size_t most_rules = 500;
+constexpr size_t most_places = 1000;  // of a text, by what may begin there
 
 using Expressions = std::unordered_set<const EbnfExpression*>;
 
@@ -194,10 +195,17 @@ public:
         }
         while (find_follow()) {
         }
-        std::set<Terminals> places{m_sets[0].first};
-        for (const auto& [terminal, regular] : m_regular) places.insert(m_sets[terminal].follow);
+        // Places are what may begin there. A text may be one of several terminals: then anything
+        // that follows one of them may come.
+        std::vector<Terminals> places{m_sets[0].first};
+        std::set<Terminals> known{places[0]};
         Terminals found;
-        for (const Terminals& together : places) check_together(together, found);
+        for (size_t i = 0; i < places.size() && i < most_places; ++i)
+            for (const size_t shorter : Terminals(places[i])) {
+                const Terminals next = behind(shorter, places[i]);
+                check(shorter, next, places[i], found);
+                if (known.insert(next).second) places.push_back(next);
+            }
         return found;
     }
 
@@ -246,17 +254,23 @@ private:
         return has_grown;
     }
 
-    /// Looks at terminals that may begin at one place of a text.
-    void check_together(const Terminals& together, Terminals& found) const {
-        for (const size_t shorter : together) {
-            CharacterSet follow;
-            for (const size_t each : m_sets[shorter].follow)
-                follow = united(follow, m_regular.at(each).first);
-            for (const size_t longer : together)
-                if (may_take_more(m_regular.at(longer), m_regular.at(shorter), longer == shorter,
-                                  follow))
-                    found.insert(longer);
-        }
+    /// What may begin behind a text of the terminal, at a place where all of `together` may begin.
+    Terminals behind(size_t terminal, const Terminals& together) const {
+        Terminals next;
+        for (const size_t each : together)
+            if (have_common(m_regular.at(each).first, m_regular.at(terminal).first))
+                add(next, m_sets[each].follow);
+        return next;
+    }
+
+    void check(size_t shorter, const Terminals& next, const Terminals& together,
+               Terminals& found) const {
+        CharacterSet follow;
+        for (const size_t each : next) follow = united(follow, m_regular.at(each).first);
+        for (const size_t longer : together)
+            if (may_take_more(m_regular.at(longer), m_regular.at(shorter), longer == shorter,
+                              follow))
+                found.insert(longer);
     }
 
     std::map<size_t, Regular> m_regular;  // of the terminals
