@@ -209,6 +209,18 @@ ERRORS: dict[str, tuple[Any, str]] = {
 }
 
 
+def test_many_optional_parameters_of_qwen_stay_within_the_limits(
+    smollm2_tokenizer: pagewheel.Tokenizer,
+) -> None:
+    properties = {f"p{i}": {"type": ["string", "integer"][i % 2]} for i in range(120)}
+    schema = {"type": "object", "properties": properties}
+    grammar = pagewheel.Grammar(Config.QwenXMLParametersFormat(schema), smollm2_tokenizer)
+    every = [f"<parameter=p{i}>{i}</parameter>\n" for i in range(120)]
+    assert grammar.accepts("".join(every))
+    assert grammar.accepts(every[7] + every[90])
+    assert not grammar.accepts(every[90] + every[7])
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_tell_the_place(name: str, smollm2_tokenizer: pagewheel.Tokenizer) -> None:
     part, message = ERRORS[name]

@@ -46,7 +46,7 @@ Node qwen_string(const ordered_json& schema, const std::string& name) {
 
 /// `<parameter=name>value</parameter>` for each property, in the schema's order. Throws
 /// GrammarError for a schema that says more than the format can hold.
-Config::Concat qwen_parameters(const std::string& schema, const GrammarLimits& limits) {
+std::vector<Node> qwen_parameters(const std::string& schema, const GrammarLimits& limits) {
     prepare_json_schema(schema, limits, true);  // checks it
     const ordered_json root = ordered_json::parse(schema);
     for (const auto& [keyword, value] : root.items())
@@ -63,7 +63,7 @@ Config::Concat qwen_parameters(const std::string& schema, const GrammarLimits& l
         return std::make_shared<Config::Concat>(Config::Concat{std::move(parts)});
     };
     const ordered_json required = root.value("required", ordered_json::array());
-    Config::Concat all;
+    std::vector<Node> all;
     for (const auto& [name, property] : root["properties"].items()) {
         const bool is_string =
             property.is_object() && property.value("type", ordered_json()) == "string";
@@ -77,9 +77,9 @@ Config::Concat qwen_parameters(const std::string& schema, const GrammarLimits& l
         parameter->at_least_one =
             std::find(required.begin(), required.end(), name) != required.end();
         parameter->stop_after_first = true;
-        all.elements.push_back(parameter);
+        all.push_back(parameter);
     }
-    all.elements.push_back(space);
+    all.push_back(space);
     return all;
 }
 
@@ -169,7 +169,11 @@ private:
     }
     Piece of(const Config::QwenXMLParametersFormat& node) {
         m_schemas.push_back(node.json_schema);
-        return of(qwen_parameters(node.json_schema, m_limits), Follow{Follow::Kind::OTHER});
+        // Apart, since the ways through n optional parts would be n squared.
+        std::vector<Piece> pieces;
+        for (const Node& each : qwen_parameters(node.json_schema, m_limits))
+            pieces.push_back(m_texts.apart(piece(each, Follow{Follow::Kind::OTHER})));
+        return m_texts.sequence(pieces);
     }
     Piece of(const Config::TagsWithSeparator& node) {
         if (node.tags.empty()) throw GrammarError("TagsWithSeparator without tags");
