@@ -44,6 +44,10 @@ void profile(OpenVinoModel& model, size_t tokens, size_t past) {
     size_t inferences = 0;
     const auto run = [&](size_t first, size_t count) {
         sequence.num_cached = first;
+        if (model.blocks_per_state() > 0) {
+            sequence.state = first > 0 ? StateId(0) : no_state;
+            sequence.next_state = StateId(0);
+        }
         batch.clear();
         batch.entries.push_back({&sequence, count, 1, 1});
         batch.num_tokens = count;
@@ -105,7 +109,8 @@ int main(int argc, char** argv) {
         }
         const size_t tokens = std::stoul(argv[2]), past = std::stoul(argv[3]);
         const auto model = load_model(ModelFolder(argv[1]), "CPU", properties);
-        model->allocate_cache((tokens + past) / model->block_size() + 1);
+        model->allocate_cache((tokens + past) / model->block_size() + 1 +
+                              model->blocks_per_state());
         profile(*model, tokens, past);
     } catch (const std::exception& error) {
         std::cerr << error.what() << "\n";

@@ -413,9 +413,9 @@ TEST(Bf16Linear, MatricesThatShareAnInputAreComputedTogetherAndTheirHeadsRotated
     const PackedLinear v(make_matrix({WeightType::i8, 0}, 33, k, 0.001f, random).view);
     for (const Variant& variant : variants()) {
         std::vector<float> plain(rows * 72), rotated(rows * 72), other(rows * 33);
-        const LinearOutput outputs[] = {{&q, plain.data(), nullptr, false},
+        const LinearOutput outputs[] = {{&q, plain.data()},
                                         {&v, other.data()},
-                                        {&q, rotated.data(), nullptr, true}};
+                                        {&q, rotated.data(), nullptr, {size, nullptr, 0, true}}};
         quantized_linear_by(variant.calls, input_of(x, rows), outputs, 3,
                             {size, cos.data(), sin.data()});
         std::vector<float> alone(rows * 33);

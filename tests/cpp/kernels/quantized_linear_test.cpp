@@ -215,7 +215,7 @@ TEST(QuantizedLinear, EachOfUpTo24RowsIsTheSameToTheBitAsAlone) {
                 std::vector<float> rotated(rows * n), plain(rows * 35), mlp_output(rows * k);
                 const LinearInput input{x.data() + first * k, rows, gamma.data(), 1e-5f};
                 const LinearOutput outputs[] = {
-                    {&square, rotated.data(), nullptr, true},
+                    {&square, rotated.data(), nullptr, {head, gamma.data(), 1e-6f, true}},
                     {&narrow, plain.data(), residual.data() + first * 35}};
                 variant.linear(input, outputs, 2,
                                {head, cos.data() + first * head, sin.data() + first * head});
@@ -454,29 +454,62 @@ TEST(QuantizedLinear, MultipliesTheNormOfItsInput) {
         }
 }
 
-TEST(QuantizedLinear, RotatesTheHeadsOfAnOutput) {
-    std::mt19937 random(13);
-    const size_t k = 64, heads = 3;
-    for (const size_t size : {2, 16, 44, 64})
-        for (const size_t rows : {1, 9, 70}) {
-            const size_t n = heads * size;
+TEST(QuantizedLinear, GatesItsInput) {
+    std::mt19937 random(14);
+    const size_t n = 40;
+    for (const size_t k : {33, 64})
+        for (const size_t rows : {1, 7, 40}) {
             const Matrix m = make_matrix({WeightType::u4, 32, Zero::any}, n, k, 0.01f, random);
             const PackedLinear packed(m.view);
-            const std::vector<float> x = normal(rows * k, random);
+            const std::vector<float> x = normal(rows * k, random),
+                                     gate = normal(rows * k, random, 9);
+            std::vector<float> expected_x(x);
+            for (size_t i = 0; i < x.size(); ++i) expected_x[i] /= 1 + std::exp(-gate[i]);
+            for (const Variant& variant : variants()) {
+                std::vector<float> output(rows * n), expected(rows * n);
+                LinearOutput one{&packed, expected.data()};
+                variant.linear({expected_x.data(), rows}, &one, 1);
+                one.output = output.data();
+                LinearInput input{x.data(), rows};
+                input.gate = gate.data();
+                variant.linear(input, &one, 1);
+                EXPECT_LT(largest_difference(output, expected), 0.02)
+                    << "k " << k << ", rows " << rows << ", " << variant.name;
+            }
+        }
+}
+
+TEST(QuantizedLinear, NormsAndRotatesTheHeadsOfAnOutput) {
+    std::mt19937 random(13);
+    const size_t k = 64, heads = 3;
+    using Case = std::pair<size_t, size_t>;  // a head, of which so many values are rotated
+    for (const Case& sizes : {Case(2, 2), Case(16, 16), Case(44, 44), Case(64, 16), Case(50, 6)})
+        for (const size_t rows : {1, 9, 70}) {
+            const size_t head = sizes.first, size = sizes.second, n = heads * head;
+            const Matrix m = make_matrix({WeightType::u4, 32, Zero::any}, n, k, 0.01f, random);
+            const PackedLinear packed(m.view);
+            const std::vector<float> x = normal(rows * k, random), gamma = normal(head, random);
             const std::vector<float> cos = normal(rows * size, random);
             const std::vector<float> sin = normal(rows * size, random);
             for (const Variant& variant : variants()) {
-                std::vector<float> plain(rows * n), rotated(rows * n);
-                const LinearOutput outputs[] = {{&packed, plain.data(), nullptr, false},
-                                                {&packed, rotated.data(), nullptr, true}};
-                variant.linear({x.data(), rows}, outputs, 2, {size, cos.data(), sin.data()});
+                std::vector<float> plain(rows * n), rotated(rows * n), finished(rows * n);
+                const LinearOutput outputs[] = {
+                    {&packed, plain.data()},
+                    {&packed, rotated.data(), nullptr, {head, nullptr, 0, true}},
+                    {&packed, finished.data(), nullptr, {head, gamma.data(), 1e-3f, true}}};
+                variant.linear({x.data(), rows}, outputs, 3, {size, cos.data(), sin.data()});
+                const std::vector<float> norms = normed(plain, gamma, 1e-3);
+                const auto expected = [&](const std::vector<float>& from, size_t i) {
+                    const size_t row = i / n, at = i % head, half = size / 2;
+                    if (at >= size) return double(from[i]);
+                    const double other = at < half ? -from[i + half] : from[i - half];
+                    return double(from[i]) * cos[row * size + at] + other * sin[row * size + at];
+                };
                 for (size_t i = 0; i < rows * n; ++i) {
-                    const size_t row = i / n, at = i % size, half = size / 2;
-                    const double other = at < half ? -plain[i + half] : plain[i - half];
-                    const double expected =
-                        double(plain[i]) * cos[row * size + at] + other * sin[row * size + at];
-                    ASSERT_NEAR(rotated[i], expected, 1e-5)
-                        << "size " << size << ", row " << row << ", " << variant.name;
+                    ASSERT_NEAR(rotated[i], expected(plain, i), 1e-5)
+                        << size << " of " << head << ", " << i << ", " << variant.name;
+                    ASSERT_NEAR(finished[i], expected(norms, i), 1e-5)
+                        << size << " of " << head << ", " << i << ", " << variant.name;
                 }
             }
         }

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import F32
+from convert import tiny_models
 from prompt_log_probs import prompt_log_probs
 
 import pagewheel
+from pagewheel.convert import convert
 
 TEXT = Path(__file__).read_text()
 
@@ -67,3 +69,10 @@ def test_without_fast_prefill_every_matrix_is_taken_too(smollm2_folder: Path) ->
     # All layers; the head with the rows that are picked for it.
     assert counts[("pagewheel", "GatherRows")] == 1
     assert counts[("pagewheel", "NativeRegion")] == 2
+
+
+@pytest.mark.parametrize("name", ["qwen3", "phi3"])
+def test_norms_and_partial_rotation_of_heads_part_no_region(name: str, tmp_path: Path) -> None:
+    source = tiny_models.save(tiny_models.make(name), tmp_path / "source")
+    folder = convert(source, tmp_path / "model", weight_format="int8", progress=False)
+    assert operation_counts(folder)[("pagewheel", "NativeRegion")] == 1

@@ -136,7 +136,8 @@ std::optional<QuantizedLinearReport> choose_linear(const std::shared_ptr<ov::Mod
     fuse_norms(model);
     fuse_gated_mlps(model);
     fuse_residuals(model);
-    fuse_rotary(model);
+    fuse_heads(model);
+    fuse_gates(model);
     return report;
 }
 

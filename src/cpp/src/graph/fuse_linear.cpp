@@ -1,6 +1,7 @@
 #include "graph/passes.hpp"
 
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "graph/function_patterns.hpp"
@@ -13,6 +14,7 @@
 #include "openvino/op/power.hpp"
 #include "openvino/op/reduce_mean.hpp"
 #include "openvino/op/reshape.hpp"
+#include "openvino/op/sigmoid.hpp"
 #include "openvino/op/slice.hpp"
 #include "openvino/op/sqrt.hpp"
 #include "openvino/op/swish.hpp"
@@ -89,11 +91,34 @@ bool fuse_residual(const std::shared_ptr<Node>& node) {
 
 using ov::op::v1::Multiply;
 
-/// How heads of `size` that a projection gives are rotated, and what reads them then.
-struct FoundRotary {
-    ov::Output<ov::Node> cos, sin;
-    size_t size = 0;
-    std::shared_ptr<ov::Node> rows;  // the heads rotated, [tokens, heads * size]
+/// x * sigmoid(gate) before the node, read by nothing else, becomes its own.
+bool fuse_gate(const std::shared_ptr<QuantizedLinear>& node) {
+    const ov::Output<ov::Node> product = node->input_value(0);
+    auto attributes = node->attributes();
+    if (attributes.gated || attributes.norm.gamma || !has_one_reader(product)) return false;
+    const auto found = split_operands<Multiply>(product, [&](const auto& value) {
+        const auto sigmoid = as<ov::op::v0::Sigmoid>(value);
+        return sigmoid ? std::optional(sigmoid->input_value(0)) : std::nullopt;
+    });
+    if (!found) return false;
+    const auto& [gate, x] = *found;
+    for (const auto& each : {gate, x})
+        if (each.get_partial_shape() != product.get_partial_shape() ||
+            each.get_element_type() != ov::element::f32)
+            return false;
+    attributes.gated = true;
+    ov::OutputVector inputs = node->input_values();
+    inputs[0] = x;
+    inputs.insert(inputs.begin() + 1, gate);
+    replace_with(node, std::make_shared<QuantizedLinear>(inputs, std::move(attributes)));
+    return true;
+}
+
+/// What becomes of the heads that a projection gives, and what reads them then.
+struct FoundHeads {
+    QuantizedLinear::Heads heads;
+    ov::Output<ov::Node> cos, sin;   // where they are rotated
+    std::shared_ptr<ov::Node> rows;  // [tokens, heads * size]
 };
 
 /// The other factor of `output`, if that is a product with `factor`.
@@ -131,14 +156,19 @@ bool is_slice(const ov::Output<ov::Node>& output, const ov::Output<ov::Node>& x,
            (values[3] == 3 || values[3] == -1);
 }
 
+/// Whether the node puts two parts of the last of four dimensions one behind the other.
+bool joins_parts(const std::shared_ptr<ov::Node>& node) {
+    const auto concat = ov::as_type_ptr<ov::op::v0::Concat>(node);
+    return concat && concat->get_input_size() == 2 &&
+           (concat->get_axis() == 3 || concat->get_axis() == -1);
+}
+
 /// Whether `output` is (-second half, first half) of x.
 bool is_rotated_half(const ov::Output<ov::Node>& output, const ov::Output<ov::Node>& x,
                      int64_t size) {
-    const auto concat = ov::as_type_ptr<ov::op::v0::Concat>(output.get_node_shared_ptr());
-    return concat && concat->get_input_size() == 2 &&
-           (concat->get_axis() == 3 || concat->get_axis() == -1) &&
-           is_slice(negated(concat->input_value(0)), x, size / 2, size, size) &&
-           is_slice(concat->input_value(1), x, 0, size / 2, size);
+    const auto node = output.get_node_shared_ptr();
+    return joins_parts(node) && is_slice(negated(node->input_value(0)), x, size / 2, size, size) &&
+           is_slice(node->input_value(1), x, 0, size / 2, size);
 }
 
 /// Cosines or sines of each token, alike for all heads: f32 [tokens, 1, 1, size].
@@ -150,21 +180,67 @@ bool are_angles(const ov::Output<ov::Node>& output, size_t size) {
 }
 
 /// x * cos + rotate_half(x) * sin, in either order.
-bool find_angles(const std::shared_ptr<ov::Node>& sum, const ov::Output<ov::Node>& x,
-                 FoundRotary& found) {
+bool find_angles(const std::shared_ptr<ov::Node>& sum, const ov::Output<ov::Node>& x, size_t size,
+                 FoundHeads& found) {
     if (!ov::is_type<ov::op::v1::Add>(sum)) return false;
     for (const size_t i : {0, 1}) {
         found.cos = other_factor(sum->input_value(i), x);
         const auto rotated = ov::as_type_ptr<Multiply>(sum->get_input_node_shared_ptr(1 - i));
-        if (!rotated || !are_angles(found.cos, found.size)) continue;
+        if (!rotated || !are_angles(found.cos, size)) continue;
         for (const size_t j : {0, 1}) {
             found.sin = rotated->input_value(j);
-            if (are_angles(found.sin, found.size) &&
-                is_rotated_half(rotated->input_value(1 - j), x, int64_t(found.size)))
+            if (are_angles(found.sin, size) &&
+                is_rotated_half(rotated->input_value(1 - j), x, int64_t(size)))
                 return true;
         }
     }
     return false;
+}
+
+/// x [tokens, heads, 1, size], all of it rotated and read as nothing else; null if it is not.
+ov::Output<ov::Node> find_all_rotated(const ov::Output<ov::Node>& x, FoundHeads& found) {
+    const size_t size = row_width(x.get_partial_shape());
+    if (size % 2 != 0 || x.get_target_inputs().size() != 3) return {};
+    for (const ov::Input<ov::Node>& reader : x.get_target_inputs()) {
+        const auto sum = only_reader(reader.get_node()->output(0));
+        if (!sum || !find_angles(sum, x, size, found)) continue;
+        found.heads.rotated = size;
+        return sum->output(0);
+    }
+    return {};
+}
+
+/// The same of the first values of x, with the others behind them again.
+ov::Output<ov::Node> find_part_rotated(const ov::Output<ov::Node>& x, FoundHeads& found) {
+    if (x.get_target_inputs().size() != 2) return {};
+    const auto size = int64_t(found.heads.size);
+    for (const ov::Input<ov::Node>& reader : x.get_target_inputs()) {
+        const ov::Output<ov::Node> first = reader.get_node()->output(0);
+        const auto end = int64_t(row_width(first.get_partial_shape()));
+        if (!is_slice(first, x, 0, end, size)) continue;
+        const ov::Output<ov::Node> rotated = find_all_rotated(first, found);
+        const auto whole = rotated.get_node() ? only_reader(rotated) : nullptr;
+        if (joins_parts(whole) && whole->input_value(0) == rotated &&
+            is_slice(whole->input_value(1), x, end, size, size) &&
+            has_one_reader(whole->input_value(1)))
+            return whole->output(0);
+    }
+    return {};
+}
+
+/// The norm of each of the heads, if nothing else reads them; else the heads.
+ov::Output<ov::Node> find_normed(const ov::Output<ov::Node>& heads, FoundHeads& found) {
+    std::set<ov::Node*> readers;
+    for (const auto& input : heads.get_target_inputs()) readers.insert(input.get_node());
+    for (ov::Node* reader : readers) {
+        const auto scaled = only_reader(reader->output(0));
+        const auto norm = scaled ? find_norm(scaled->output(0), found.heads.size) : std::nullopt;
+        // The other reader is the square.
+        if (!norm || norm->x != heads || readers.size() != 2) continue;
+        found.heads.norm = norm->norm;
+        return scaled->output(0);
+    }
+    return heads;
 }
 
 /// The node, if it swaps dimensions 1 and 2 of 4.
@@ -175,8 +251,9 @@ std::shared_ptr<ov::Node> as_swap(const std::shared_ptr<ov::Node>& node) {
     return swaps ? node : nullptr;
 }
 
-/// [tokens, 1, heads * size] -> [tokens, heads, 1, size] -> rotated -> [tokens, heads * size].
-std::optional<FoundRotary> find_rotary(const ov::Output<ov::Node>& projection) {
+/// [tokens, 1, heads * size] -> [tokens, 1, heads, size], normed -> [tokens, heads, 1, size],
+/// rotated -> [tokens, heads * size].
+std::optional<FoundHeads> find_heads(const ov::Output<ov::Node>& projection) {
     const ov::PartialShape given = projection.get_partial_shape();
     const auto heads = only_reader(projection);
     if (!ov::is_type<ov::op::v1::Reshape>(heads) || given.size() != 3 || given[1] != 1) return {};
@@ -184,30 +261,31 @@ std::optional<FoundRotary> find_rotary(const ov::Output<ov::Node>& projection) {
     if (shape.size() != 4 || shape[1] != 1 || shape[2].is_dynamic() || shape[3].is_dynamic() ||
         shape[2].get_length() * shape[3].get_length() != given[2].get_length())
         return {};
-    const auto swapped = as_swap(only_reader(heads->output(0)));
-    if (!swapped || swapped->output(0).get_target_inputs().size() != 3) return {};
-    FoundRotary found;
-    found.size = size_t(shape[3].get_length());
-    for (const ov::Input<ov::Node>& reader : swapped->output(0).get_target_inputs()) {
-        const auto sum = only_reader(reader.get_node()->output(0));
-        if (!sum || !find_angles(sum, swapped->output(0), found)) continue;
-        const auto back = as_swap(only_reader(sum->output(0)));
-        found.rows = back ? only_reader(back->output(0)) : nullptr;
-        if (!ov::is_type<ov::op::v1::Reshape>(found.rows)) return {};
-        const ov::PartialShape rows = found.rows->get_output_partial_shape(0);
-        if (rows.size() == 2 && rows[1] == given[2]) return found;
-        return {};
-    }
-    return {};
+    FoundHeads found;
+    found.heads.size = size_t(shape[3].get_length());
+    const auto swapped = as_swap(only_reader(find_normed(heads->output(0), found)));
+    if (!swapped) return {};
+    ov::Output<ov::Node> last = find_all_rotated(swapped->output(0), found);
+    if (!last.get_node()) last = find_part_rotated(swapped->output(0), found);
+    if (!last.get_node()) last = swapped->output(0);
+    const auto back = as_swap(only_reader(last));
+    found.rows = back ? only_reader(back->output(0)) : nullptr;
+    if (!ov::is_type<ov::op::v1::Reshape>(found.rows)) return {};
+    const ov::PartialShape rows = found.rows->get_output_partial_shape(0);
+    const bool changes = found.heads.norm.gamma || last != swapped->output(0);
+    if (!changes || rows.size() != 2 || rows[1] != given[2]) return {};
+    return found;
 }
 
-/// The node with the heads of some outputs rotated.
+/// The node with what becomes of the heads of some outputs, which `rotated` are by its angles.
 void fuse(const std::shared_ptr<QuantizedLinear>& linear,
-          const std::vector<std::optional<FoundRotary>>& found, const FoundRotary& first) {
+          const std::vector<std::optional<FoundHeads>>& found, const FoundHeads* rotated) {
     QuantizedLinear::Attributes attributes = linear->attributes();
-    for (const auto& each : found) attributes.rotary_sizes.push_back(each ? each->size : 0);
-    const auto fused = std::make_shared<QuantizedLinear>(
-        ov::OutputVector{linear->input_value(0), first.cos, first.sin}, std::move(attributes));
+    for (const auto& each : found)
+        attributes.heads.push_back(each ? each->heads : QuantizedLinear::Heads());
+    ov::OutputVector inputs = linear->input_values();
+    if (rotated) inputs.insert(inputs.end(), {rotated->cos, rotated->sin});
+    const auto fused = std::make_shared<QuantizedLinear>(inputs, std::move(attributes));
     for (size_t i = 0; i < found.size(); ++i) {
         if (!found[i]) continue;
         const auto width = int64_t(fused->attributes().weights[i]->n());
@@ -269,24 +347,37 @@ size_t fuse_residuals(const std::shared_ptr<ov::Model>& model) {
     return fused;
 }
 
-size_t fuse_rotary(const std::shared_ptr<ov::Model>& model) {
+size_t fuse_heads(const std::shared_ptr<ov::Model>& model) {
     size_t fused = 0;
     for (const auto& node : model->get_ordered_ops()) {
         const auto linear = ov::as_type_ptr<QuantizedLinear>(node);
         if (!linear || linear->attributes().residual) continue;
-        std::vector<std::optional<FoundRotary>> found;
-        const FoundRotary* first = nullptr;
+        std::vector<std::optional<FoundHeads>> found;
+        const FoundHeads* rotated = nullptr;  // the first that is
         for (size_t i = 0; i < linear->get_output_size(); ++i)
-            found.push_back(find_rotary(linear->output(i)));
+            found.push_back(find_heads(linear->output(i)));
+        bool any = false;
         for (auto& each : found) {
-            if (!each) continue;
-            if (!first) first = &*each;
-            if (each->cos != first->cos || each->sin != first->sin || each->size != first->size)
-                each.reset();
+            if (each && each->heads.rotated > 0) {
+                if (!rotated) rotated = &*each;
+                if (each->cos != rotated->cos || each->sin != rotated->sin ||
+                    each->heads.rotated != rotated->heads.rotated)
+                    each.reset();
+            }
+            any = any || each;
         }
-        if (!first) continue;
-        fuse(linear, found, *first);
+        if (!any) continue;
+        fuse(linear, found, rotated);
         ++fused;
+    }
+    return fused;
+}
+
+size_t fuse_gates(const std::shared_ptr<ov::Model>& model) {
+    size_t fused = 0;
+    for (const auto& node : model->get_ordered_ops()) {
+        const auto linear = ov::as_type_ptr<QuantizedLinear>(node);
+        fused += linear && fuse_gate(linear);
     }
     return fused;
 }

@@ -197,9 +197,14 @@ size_t fuse_norms(const std::shared_ptr<ov::Model>& model);
 /// GatedMlp, with the norm of the first. Returns how many.
 size_t fuse_gated_mlps(const std::shared_ptr<ov::Model>& model);
 
-/// Where all of each head that a QuantizedLinear gives is rotated by rotary angles, halves paired,
-/// the node does it itself. Returns how many nodes do.
-size_t fuse_rotary(const std::shared_ptr<ov::Model>& model);
+/// Where each head that a QuantizedLinear gives is normed (root mean square), or all or the first
+/// values of it are rotated by rotary angles, halves paired, or both in this order, the node does
+/// it itself. Returns how many nodes do.
+size_t fuse_heads(const std::shared_ptr<ov::Model>& model);
+
+/// The gate of attention, x * sigmoid(gate), before a QuantizedLinear that alone reads it becomes
+/// the node's own. Returns how many.
+size_t fuse_gates(const std::shared_ptr<ov::Model>& model);
 
 /// The sum of a residual stream and the only output of a QuantizedLinear or a GatedMlp becomes the
 /// node's own. Returns how many.

@@ -185,7 +185,7 @@ void run_own_rows(const LinearKernels& kernels, const LinearInput& input,
     const PackedRows rows = pack_own_rows(kernels, input, k, first, count);
     for (size_t i = 0; i < matrices; ++i)
         run_block(kernels, block_of(outputs[i], rows, first, count));
-    if (angles.size) rotate_rows(kernels, outputs, matrices, first, count, angles);
+    finish_heads(kernels, outputs, matrices, first, count, angles);
 }
 
 void run_own_rows(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp,
@@ -269,13 +269,8 @@ auto packing(const LinearKernels& kernels, const LinearInput& input, size_t k,
 
 void pack_row(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t row,
               size_t tile_rows, uint16_t* out) {
-    static thread_local LineBuffer<float> normed;
-    const float* x = input.x + row * k;
-    if (input.gamma) {
-        float* norm = normed.resize(k);
-        kernels.rms_norm(x, input.gamma, input.epsilon, k, norm);
-        x = norm;
-    }
+    static thread_local LineBuffer<float> prepared;
+    const float* x = prepare_row(kernels, input, k, row, prepared.resize(k));
     kernels.bf16.pack_row(x, k, tile_rows, out);
 }
 
@@ -326,18 +321,19 @@ void bf16_linear(const LinearKernels& kernels, const LinearInput& input,
     }
     divide(kernels.bf16, shared.tiles, tiles_per_item(kernels.bf16, tiles), input.rows,
            shared.items);
-    run_phases(packing(kernels, input, k, rows),
-               Phase{shared.items.size(),
-                     [&](size_t i) {
-                         const Item& item = shared.items[i];
-                         run_item(kernels, item,
-                                  block_of(outputs[item.matrix], rows.from(item.first), item.first,
-                                           item.count));
-                     }},
-               Phase{angles.size ? (input.rows + step - 1) / step : 0, [&](size_t t) {
-                         const size_t some = std::min(step, input.rows - t * step);
-                         rotate_rows(kernels, outputs, count, t * step, some, angles);
-                     }});
+    run_phases(
+        packing(kernels, input, k, rows),
+        Phase{shared.items.size(),
+              [&](size_t i) {
+                  const Item& item = shared.items[i];
+                  run_item(kernels, item,
+                           block_of(outputs[item.matrix], rows.from(item.first), item.first,
+                                    item.count));
+              }},
+        Phase{have_heads(outputs, count) ? (input.rows + step - 1) / step : 0, [&](size_t t) {
+                  const size_t some = std::min(step, input.rows - t * step);
+                  finish_heads(kernels, outputs, count, t * step, some, angles);
+              }});
 }
 
 void bf16_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {

@@ -160,18 +160,31 @@ void apply_gate(const LinearKernels& kernels, const GateFunction& function, size
     kernels.swiglu(gate, up, count);
 }
 
+const float* prepare_row(const LinearKernels& kernels, const LinearInput& input, size_t k,
+                         size_t row, float* out) {
+    const float* x = input.x + row * k;
+    if (input.gate) {
+        kernels.gate(x, input.gate + row * k, k, out);
+        x = out;
+    }
+    if (input.gamma) {
+        kernels.rms_norm(x, input.gamma, input.epsilon, k, out);
+        x = out;
+    }
+    return x;
+}
+
 void quantize_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
                    size_t first_row, const QuantizedBlock& block) {
-    const float* x = input.x + first_row * k;
-    if (!input.gamma) return kernels.quantize(x, k, 0, k, block);
-    static thread_local std::vector<float> normed;
-    normed.resize(max_block_rows * k);
+    if (!input.gamma && !input.gate)
+        return kernels.quantize(input.x + first_row * k, k, 0, k, block);
+    static thread_local std::vector<float> prepared;
+    prepared.resize(max_block_rows * k);
     for (size_t first = 0; first < block.rows; first += max_block_rows) {
         const QuantizedBlock part = block.part(first, std::min(max_block_rows, block.rows - first));
         for (size_t r = 0; r < part.rows; ++r)
-            kernels.rms_norm(x + (first + r) * k, input.gamma, input.epsilon, k,
-                             normed.data() + r * k);
-        kernels.quantize(normed.data(), k, 0, k, part);
+            prepare_row(kernels, input, k, first_row + first + r, prepared.data() + r * k);
+        kernels.quantize(prepared.data(), k, 0, k, part);
     }
 }
 
@@ -188,14 +201,26 @@ void run_tiles(const LinearKernels& kernels, const LinearOutput& matrix, size_t 
     multiply_tiles(kernels, weights, begin, rows.block(b), output);
 }
 
-void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,
-                 size_t first, size_t rows, const RotaryAngles& angles) {
-    const size_t size = angles.size;
+bool have_heads(const LinearOutput* outputs, size_t count) {
+    return std::any_of(outputs, outputs + count,
+                       [](const LinearOutput& one) { return one.heads.size > 0; });
+}
+
+void finish_heads(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,
+                  size_t first, size_t rows, const RotaryAngles& angles) {
     for (size_t i = 0; i < count; ++i) {
+        const OutputHeads& heads = outputs[i].heads;
         const size_t n = outputs[i].weights->n();
-        for (size_t row = first; outputs[i].rotated && row < first + rows; ++row)
-            kernels.rotate(outputs[i].output + row * n, n / size, size, angles.cos + row * size,
-                           angles.sin + row * size);
+        for (size_t row = first; heads.size > 0 && row < first + rows; ++row) {
+            const size_t at = row * angles.size;
+            float* begin = outputs[i].output + row * n;
+            for (float* head = begin; head != begin + n; head += heads.size) {
+                if (heads.gamma)
+                    kernels.rms_norm(head, heads.gamma, heads.epsilon, heads.size, head);
+                if (heads.rotated)
+                    kernels.rotate(head, angles.size, angles.cos + at, angles.sin + at);
+            }
+        }
     }
 }
 
@@ -242,8 +267,8 @@ void stream_linear(const LinearKernels& kernels, const LinearInput& input,
                                    i -= pairs(*matrix->weights);
                                run_pair_of_all(kernels, *matrix, i, few.rows());
                            }},
-               Phase{size_t(angles.size > 0),
-                     [&](size_t) { rotate_rows(kernels, outputs, count, 0, input.rows, angles); }});
+               Phase{have_heads(outputs, count) ? input.rows : 0,
+                     [&](size_t row) { finish_heads(kernels, outputs, count, row, 1, angles); }});
 }
 
 void stream_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
@@ -306,8 +331,8 @@ void quantized_linear_by(const LinearKernels& kernels, const LinearInput& input,
                   const TileRange& range = ranges[i / blocks];
                   run_tiles(kernels, *range.output, range.begin, range.end, rows, i % blocks);
               }},
-        Phase{angles.size ? blocks : 0, [&](size_t b) {
-                  rotate_rows(kernels, outputs, count, rows.first(b), rows.block(b).rows, angles);
+        Phase{have_heads(outputs, count) ? blocks : 0, [&](size_t b) {
+                  finish_heads(kernels, outputs, count, rows.first(b), rows.block(b).rows, angles);
               }});
 }
 

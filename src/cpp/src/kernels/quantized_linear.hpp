@@ -24,6 +24,17 @@ struct LinearInput {
     const float* gamma = nullptr;  // null: x as it is
     float epsilon = 0;
     Activations activations = Activations::int8;
+    /// [rows, k] or null. Not null: in place of x counts x / (1 + exp(-gate)).
+    const float* gate = nullptr;
+};
+
+/// What becomes of each head of an output: its root mean square norm as above, where there is
+/// gamma, and then, where it is rotated, its first values are, by the call's RotaryAngles.
+struct OutputHeads {
+    size_t size = 0;               // the output has a multiple of it; 0: nothing
+    const float* gamma = nullptr;  // [size] or null
+    float epsilon = 0;
+    bool rotated = false;
 };
 
 /// One matrix that multiplies the rows of a call.
@@ -31,13 +42,13 @@ struct LinearOutput {
     const PackedLinear* weights = nullptr;
     float* output = nullptr;          // [rows, n]
     const float* residual = nullptr;  // [rows, n] or null: added; may be `output`
-    bool rotated = false;             // its heads are rotated by the call's RotaryAngles
+    OutputHeads heads = {};
 };
 
-/// What a row's heads of `size` are rotated by: with x = (a, b), halves of a head, cos = (c, d) and
-/// sin = (s, t), it becomes (a c - b s, b d + a t).
+/// What the first `size` values of a row's heads are rotated by: with x = (a, b), halves of them,
+/// cos = (c, d) and sin = (s, t), they become (a c - b s, b d + a t).
 struct RotaryAngles {
-    size_t size = 0;             // even; outputs that are rotated have a multiple of it
+    size_t size = 0;             // even, at most that of the heads
     const float* cos = nullptr;  // [rows, size]
     const float* sin = nullptr;  // [rows, size]
 };

@@ -60,8 +60,11 @@ private:
 
 constexpr size_t tiles_per_k_block = PackedLinear::k_block / PackedLinear::tile_rows;
 
-/// Rows [first_row, first_row + block.rows) as the activations of a call, normalised first where
-/// that is asked for.
+/// A row of a call as it is multiplied: x itself, or gated or normalised in `out` [k].
+const float* prepare_row(const LinearKernels& kernels, const LinearInput& input, size_t k,
+                         size_t row, float* out);
+
+/// Rows [first_row, first_row + block.rows) as the activations of a call.
 void quantize_rows(const LinearKernels& kernels, const LinearInput& input, size_t k,
                    size_t first_row, const QuantizedBlock& block);
 
@@ -73,9 +76,12 @@ void multiply_tiles(const LinearKernels& kernels, const PackedLinear& weights, s
 void run_tiles(const LinearKernels& kernels, const LinearOutput& matrix, size_t begin, size_t end,
                QuantizedRows& rows, size_t b);
 
-/// Rotates rows [first, first + rows) of the outputs that are to be.
-void rotate_rows(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,
-                 size_t first, size_t rows, const RotaryAngles& angles);
+/// Whether finish_heads() has anything to do.
+bool have_heads(const LinearOutput* outputs, size_t count);
+
+/// Norms and rotates the heads of rows [first, first + rows) of the outputs.
+void finish_heads(const LinearKernels& kernels, const LinearOutput* outputs, size_t count,
+                  size_t first, size_t rows, const RotaryAngles& angles);
 
 /// Tiles [begin, end) of gate and up, of whole k-blocks of what they give, times block b of the
 /// rows, to the rows that `down` takes. A k-block's products stay in the L1 cache until they are

@@ -133,8 +133,10 @@ struct LinearKernels {
     void (*rms_norm)(const float* x, const float* gamma, float epsilon, size_t k, float* out);
     /// gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i], i < n.
     void (*swiglu)(float* gate, const float* up, size_t n);
-    /// Rotates `heads` heads of `size`, one after the other (RotaryAngles); cos and sin [size].
-    void (*rotate)(float* x, size_t heads, size_t size, const float* cos, const float* sin);
+    /// out[i] = x[i] / (1 + exp(-gate[i])), i < n.
+    void (*gate)(const float* x, const float* gate, size_t n, float* out);
+    /// Rotates the first `size` values of a head (RotaryAngles); cos and sin [size].
+    void (*rotate)(float* head, size_t size, const float* cos, const float* sin);
     /// out[r] = the product of x and row r of rows [count, k].
     void (*inner_products)(const float* x, const float* rows, size_t k, size_t count, float* out);
     /// For Activations::bf16; without functions where there is none.

@@ -36,16 +36,11 @@ void check_input(const ov::Node* node, size_t k) {
                           shape, ", expected ", k, " in the last dimension");
 }
 
-const float* residual_of(const Rows& residual, size_t rows, size_t n) {
-    check_argument(residual.size() == rows * n, "got a residual [", residual.count, ",",
-                   residual.width, "] for an output [", rows, ",", n, "]");
-    return residual.values;
-}
-
-const float* angles_of(const Rows& angles, size_t rows, size_t size) {
-    check_argument(angles.size() == rows * size, "got rotary angles [", angles.count, ",",
-                   angles.width, "] for ", rows, " rows and heads of ", size);
-    return angles.values;
+/// Throws InvalidArgument, which calls it `name`, if it has another size.
+const float* rows_of(const char* name, const Rows& given, size_t rows, size_t width) {
+    check_argument(given.size() == rows * width, "got ", name, " [", given.count, ",", given.width,
+                   "], expected [", rows, ",", width, "]");
+    return given.values;
 }
 
 }  // namespace
@@ -62,7 +57,9 @@ kernels::LinearInput RmsNorm::applied_to(const Rows& x, size_t k) const {
 }
 
 size_t QuantizedLinear::Attributes::rotary_size() const {
-    return rotary_sizes.empty() ? 0 : *std::max_element(rotary_sizes.begin(), rotary_sizes.end());
+    size_t most = 0;
+    for (const Heads& each : heads) most = std::max(most, each.rotated);
+    return most;
 }
 
 QuantizedLinear::QuantizedLinear(const ov::OutputVector& inputs, Attributes attributes)
@@ -72,22 +69,25 @@ QuantizedLinear::QuantizedLinear(const ov::OutputVector& inputs, Attributes attr
 
 void QuantizedLinear::validate_and_infer_types() {
     const auto& weights = m_attributes.weights;
-    const auto& rotary_sizes = m_attributes.rotary_sizes;
+    const auto& heads = m_attributes.heads;
     const size_t rotary_size = m_attributes.rotary_size();
-    const size_t inputs =
-        1 + (m_attributes.residual ? weights.size() : 0) + (rotary_size > 0 ? 2 : 0);
+    const size_t inputs = 1 + m_attributes.gated + (m_attributes.residual ? weights.size() : 0) +
+                          (rotary_size > 0 ? 2 : 0);
     NODE_VALIDATION_CHECK(this, !weights.empty(), "got no weights");
-    NODE_VALIDATION_CHECK(this, !m_attributes.residual || rotary_size == 0,
-                          "got both residuals and heads to rotate");
-    NODE_VALIDATION_CHECK(this, rotary_sizes.empty() || rotary_sizes.size() == weights.size(),
-                          "got ", rotary_sizes.size(), " rotary sizes, expected ", weights.size());
-    for (size_t i = 0; i < rotary_sizes.size(); ++i)
+    NODE_VALIDATION_CHECK(this, !m_attributes.residual || heads.empty(),
+                          "got both residuals and heads");
+    NODE_VALIDATION_CHECK(this, heads.empty() || heads.size() == weights.size(), "got heads of ",
+                          heads.size(), " outputs, expected ", weights.size());
+    for (size_t i = 0; i < heads.size(); ++i) {
+        const auto& [size, norm, rotated] = heads[i];
+        NODE_VALIDATION_CHECK(this, size == 0 ? rotated == 0 : weights[i]->n() % size == 0,
+                              "got heads of ", size, " in an output of ", weights[i]->n());
+        NODE_VALIDATION_CHECK(this, !norm.gamma || norm.gamma->size() == size, "got heads of ",
+                              size, " with a norm of another size");
         NODE_VALIDATION_CHECK(
-            this,
-            rotary_sizes[i] == 0 || (rotary_sizes[i] == rotary_size && rotary_size % 2 == 0 &&
-                                     weights[i]->n() % rotary_size == 0),
-            "got heads of ", rotary_sizes[i], " in an output of ", weights[i]->n(),
-            " beside heads of ", rotary_size);
+            this, rotated == 0 || (rotated == rotary_size && rotated % 2 == 0 && rotated <= size),
+            "got ", rotated, " values to rotate in heads of ", size, " beside ", rotary_size);
+    }
     NODE_VALIDATION_CHECK(this, get_input_size() == inputs, "got ", get_input_size(),
                           " inputs, expected ", inputs);
     check_input(this, weights[0]->k());
@@ -113,9 +113,11 @@ bool QuantizedLinear::visit_attributes(ov::AttributeVisitor& visitor) {
         visit(visitor, concat("weights.", i), m_attributes.weights[i].get());
     visit(visitor, m_attributes.norm);
     visitor.on_attribute("residual", m_attributes.residual);
-    std::string sizes;
-    for (const size_t size : m_attributes.rotary_sizes) sizes += concat(size, " ");
-    visitor.on_attribute("rotary_sizes", sizes);
+    visitor.on_attribute("gated", m_attributes.gated);
+    std::string heads;
+    for (const auto& [size, norm, rotated] : m_attributes.heads)
+        heads += concat(size, " ", norm.gamma.get(), " ", norm.epsilon, " ", rotated, " ");
+    visitor.on_attribute("heads", heads);
     return true;
 }
 
@@ -129,20 +131,25 @@ void QuantizedLinear::run(const NativeInputs& inputs, float* const* outputs) con
     const bool u4 =
         std::all_of(weights.begin(), weights.end(), [](const auto& one) { return one->is_u4(); });
     input.activations = choose_activations(m_attributes.activations, input.rows, u4, m_isa);
+    const Rows* further = inputs.rows.data() + 1;
+    if (m_attributes.gated) input.gate = rows_of("a gate", *further++, input.rows, weights[0]->k());
     static thread_local std::vector<kernels::LinearOutput> calls;
     calls.assign(weights.size(), {});
     for (size_t i = 0; i < weights.size(); ++i) {
         calls[i].weights = weights[i].get();
         calls[i].output = outputs[i];
         if (m_attributes.residual)
-            calls[i].residual = residual_of(inputs.rows[1 + i], input.rows, weights[i]->n());
-        calls[i].rotated = !m_attributes.rotary_sizes.empty() && m_attributes.rotary_sizes[i] > 0;
+            calls[i].residual = rows_of("a residual", *further++, input.rows, weights[i]->n());
+        if (m_attributes.heads.empty()) continue;
+        const auto& [size, norm, rotated] = m_attributes.heads[i];
+        calls[i].heads = {size, norm.gamma ? norm.gamma->data() : nullptr, norm.epsilon,
+                          rotated > 0};
     }
     kernels::RotaryAngles angles;
     angles.size = m_attributes.rotary_size();
     if (angles.size > 0) {
-        angles.cos = angles_of(inputs.rows[1], input.rows, angles.size);
-        angles.sin = angles_of(inputs.rows[2], input.rows, angles.size);
+        angles.cos = rows_of("cosines", *further++, input.rows, angles.size);
+        angles.sin = rows_of("sines", *further++, input.rows, angles.size);
     }
     kernels::quantized_linear(input, calls.data(), calls.size(), m_isa, angles);
 }
@@ -192,7 +199,7 @@ void GatedMlp::run(const NativeInputs& inputs, float* const* outputs) const {
     input.activations = choose_activations(m_attributes.activations, input.rows, u4, m_isa);
     mlp.output = outputs[0];
     if (m_attributes.residual)
-        mlp.residual = residual_of(inputs.rows[1], input.rows, m_attributes.down->n());
+        mlp.residual = rows_of("a residual", inputs.rows[1], input.rows, m_attributes.down->n());
     kernels::gated_mlp(input, mlp, m_isa);
 }
 

@@ -26,24 +26,32 @@ struct RmsNorm {
 
 /// Multiplies one input by one or several matrices: q, k and v, or gate and up, at once.
 ///
-/// Inputs: x f32 [..., k]; with `residual`, one more for each output, f32 [..., n], that is added;
-/// else with `rotary_sizes` cosines and sines, f32 [..., size], of as many rows as x has.
-/// Outputs: f32 [..., n], one per matrix. With a norm, it is x's that is multiplied. Activations
-/// are quantised per row and 32 along k (kernels/quantized_linear.hpp).
+/// Inputs: x f32 [..., k]; if `gated`, a gate alike, and what counts is x * sigmoid(gate); with
+/// `residual`, one more for each output, f32 [..., n], that is added; else, where heads are
+/// rotated, cosines and sines, f32 [..., rotary_size()], of as many rows as x has. Outputs: f32
+/// [..., n], one per matrix. With a norm, it is x's that is multiplied. Activations are quantised
+/// per row and 32 along k (kernels/quantized_linear.hpp).
 class QuantizedLinear : public NativeOp {
 public:
     OPENVINO_OP("QuantizedLinear", "pagewheel")
+
+    /// What becomes of an output's heads.
+    struct Heads {
+        size_t size = 0;  ///< 0: nothing
+        RmsNorm norm;     ///< of each head
+        /// So many values of a head, the first, are rotated then. In all outputs 0 or alike.
+        size_t rotated = 0;
+    };
 
     struct Attributes {
         std::vector<SharedWeights> weights;  ///< at least one; equal k
         RmsNorm norm;
         kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
         bool residual = false;
-        /// Of each output: the size of its heads, which are rotated; 0: it is not. Sizes that are
-        /// not 0 are equal. Empty: none is.
-        std::vector<size_t> rotary_sizes;
+        bool gated = false;
+        std::vector<Heads> heads;  ///< of each output; empty: nothing becomes of any
 
-        /// The size of the heads that are rotated; 0: there are none.
+        /// How many values of a head are rotated; 0: none is.
         size_t rotary_size() const;
     };
 

@@ -80,12 +80,16 @@ void rms_norm(const float* x, const float* gamma, float epsilon, size_t k, float
 
 template <class V>
 void swiglu(float* gate, const float* up, size_t n) {
-    const auto one = V::set(1), zero = V::zero(), lowest = V::set(-87), highest = V::set(87);
     for_vectors<V>(n, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
         const auto g = V::load(gate + i, lanes);
-        const auto bounded = V::min(V::max(V::sub(zero, g), lowest), highest);
-        const auto silu = V::approximate_div(g, V::add(one, exp<V>(bounded)));
-        V::store(gate + i, V::mul(silu, V::load(up + i, lanes)), lanes);
+        V::store(gate + i, V::mul(gated<V>(g, g), V::load(up + i, lanes)), lanes);
+    });
+}
+
+template <class V>
+void gate(const float* x, const float* gate, size_t n, float* out) {
+    for_vectors<V>(n, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
+        V::store(out + i, gated<V>(V::load(x + i, lanes), V::load(gate + i, lanes)), lanes);
     });
 }
 
@@ -113,16 +117,15 @@ void inner_products(const float* x, const float* rows, size_t k, size_t count, f
 }
 
 template <class V>
-void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+void rotate(float* head, size_t size, const float* cos, const float* sin) {
     const size_t half = size / 2;
-    for (float* head = x; head != x + heads * size; head += size)
-        for_vectors<V>(half, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
-            const auto a = V::load(head + i, lanes), b = V::load(head + half + i, lanes);
-            const auto first = V::mul(b, V::load(sin + i, lanes));
-            const auto second = V::mul(a, V::load(sin + half + i, lanes));
-            V::store(head + i, V::fms(a, V::load(cos + i, lanes), first), lanes);
-            V::store(head + half + i, V::fma(b, V::load(cos + half + i, lanes), second), lanes);
-        });
+    for_vectors<V>(half, [&](size_t i, auto lanes) PAGEWHEEL_INLINE {
+        const auto a = V::load(head + i, lanes), b = V::load(head + half + i, lanes);
+        const auto first = V::mul(b, V::load(sin + i, lanes));
+        const auto second = V::mul(a, V::load(sin + half + i, lanes));
+        V::store(head + i, V::fms(a, V::load(cos + i, lanes), first), lanes);
+        V::store(head + half + i, V::fma(b, V::load(cos + half + i, lanes), second), lanes);
+    });
 }
 
 /// Unpacks k-blocks [begin, end) of a tile to bf16 (Bf16Kernels::unpack): Group(weights, in) is

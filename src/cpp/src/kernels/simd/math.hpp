@@ -26,6 +26,13 @@ template <class V>
                     n);
 }
 
+/// x * sigmoid(gate). Not a number for a gate that is none, as the last operand of max() stays.
+template <class V>
+[[gnu::always_inline]] inline typename V::F gated(typename V::F x, typename V::F gate) {
+    const auto bounded = V::min(V::set(87), V::max(V::set(-87), V::sub(V::zero(), gate)));
+    return V::approximate_div(x, V::add(V::set(1), exp<V>(bounded)));
+}
+
 /// 2^x for x whose powers of two V::scale() can give: x = n + r, and polynomial(r) for 2^r.
 template <class V, class Polynomial>
 [[gnu::always_inline]] inline typename V::F exp2_by(typename V::F x,

@@ -26,7 +26,6 @@ void finish_ssm_head(const SsmHeads& heads, size_t h) {
     if (!heads.d && !heads.gate.values) return;
     const size_t first = h * heads.head_dim;
     const auto d = V::set(heads.d ? heads.d[h] : 0.0f);
-    const auto one = V::set(1), lowest = V::set(-87), highest = V::set(87);
     for (size_t t = 0; t < heads.tokens; ++t) {
         const float* x = heads.x.values + t * heads.x.stride + first;
         const float* gate = heads.gate.values;
@@ -36,9 +35,7 @@ void finish_ssm_head(const SsmHeads& heads, size_t h) {
             auto sum = V::fma(d, V::load(x + p, lanes), V::load(y + p, lanes));
             if (gate) {
                 const auto g = V::load(gate + p, lanes);
-                const auto negative = V::sub(V::zero(), g);
-                const auto bounded = V::min(V::max(negative, lowest), highest);
-                sum = V::mul(sum, V::approximate_div(g, V::add(one, exp<V>(bounded))));
+                sum = V::mul(sum, gated<V>(g, g));
             }
             V::store(y + p, sum, lanes);
         });

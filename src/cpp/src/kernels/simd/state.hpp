@@ -9,13 +9,6 @@
 
 namespace pagewheel::kernels::simd {
 
-/// x * sigmoid(x).
-template <class V>
-[[gnu::always_inline]] inline typename V::F silu(typename V::F x) {
-    const auto bounded = V::min(V::max(V::sub(V::zero(), x), V::set(-87)), V::set(87));
-    return V::approximate_div(x, V::add(V::set(1), exp<V>(bounded)));
-}
-
 /// What a chunk's heads whose sizes are whole vectors compute (gated_delta_rule.hpp has the sums).
 template <class V>
 class GatedDelta {
@@ -206,7 +199,8 @@ private:
         for (size_t i = 0; i < m_width; i += V::lanes) {
             const F normed =
                 V::mul(V::load(m_chunk.norm_weight + i), V::mul(V::load(y + i), factor));
-            V::store(y + i, V::mul(normed, silu<V>(V::load(gate + i))));
+            const F z = V::load(gate + i);
+            V::store(y + i, V::mul(normed, gated<V>(z, z)));
         }
     }
 
@@ -236,7 +230,7 @@ void convolve(const ConvolutionPart& part) {
                 const auto weight = V::load(part.weights + tap * channels + c, lanes);
                 sum = V::fma(weight, V::load(from + c, lanes), sum);
             }
-            V::store(part.y + t * channels + c, part.silu ? silu<V>(sum) : sum, lanes);
+            V::store(part.y + t * channels + c, part.silu ? gated<V>(sum, sum) : sum, lanes);
         });
 }
 

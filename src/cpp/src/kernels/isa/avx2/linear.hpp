@@ -269,6 +269,7 @@ LinearKernels kernels_here() {
             1,
             simd::rms_norm<Avx2>,
             simd::swiglu<Avx2>,
+            simd::gate<Avx2>,
             simd::rotate<Avx2>,
             simd::inner_products<Avx2>};
 }

@@ -298,6 +298,7 @@ LinearKernels linear_kernels() {
             most_tiles,
             simd::rms_norm<Avx512>,
             simd::swiglu<Avx512>,
+            simd::gate<Avx512>,
             simd::rotate<Avx512>,
             simd::inner_products<Avx512>};
 }

@@ -152,6 +152,10 @@ void swiglu(float* gate, const float* up, size_t n) {
     for (size_t i = 0; i < n; ++i) gate[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
 }
 
+void gate(const float* x, const float* gate, size_t n, float* out) {
+    for (size_t i = 0; i < n; ++i) out[i] = x[i] / (1.0f + std::exp(-gate[i]));
+}
+
 void inner_products(const float* x, const float* rows, size_t k, size_t count, float* out) {
     for (size_t r = 0; r < count; ++r) {
         double sum = 0;
@@ -160,14 +164,13 @@ void inner_products(const float* x, const float* rows, size_t k, size_t count, f
     }
 }
 
-void rotate(float* x, size_t heads, size_t size, const float* cos, const float* sin) {
+void rotate(float* head, size_t size, const float* cos, const float* sin) {
     const size_t half = size / 2;
-    for (float* head = x; head != x + heads * size; head += size)
-        for (size_t i = 0; i < half; ++i) {
-            const float a = head[i], b = head[half + i];
-            head[i] = a * cos[i] - b * sin[i];
-            head[half + i] = b * cos[half + i] + a * sin[half + i];
-        }
+    for (size_t i = 0; i < half; ++i) {
+        const float a = head[i], b = head[half + i];
+        head[i] = a * cos[i] - b * sin[i];
+        head[half + i] = b * cos[half + i] + a * sin[half + i];
+    }
 }
 
 // ---- bf16
@@ -236,7 +239,8 @@ Bf16Kernels bf16_reference() {
 }
 
 LinearKernels linear_reference() {
-    return {quantize, multiply, 1, rms_norm, swiglu, rotate, inner_products, bf16_reference()};
+    return {quantize,       multiply,        1, rms_norm, swiglu, gate, rotate,
+            inner_products, bf16_reference()};
 }
 
 }  // namespace pagewheel::kernels
