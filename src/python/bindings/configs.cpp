@@ -115,8 +115,9 @@ aging_steps: a request that waits gains one priority level per so many steps.
 statistics_interval: one line of statistics to stderr or set_log_callback()'s per so many steps; 0: none.
 enable_prefix_caching: keep the blocks of requests that ended, as long as nothing else needs them, for
   later ones that begin with the same tokens; requests that arrive together share their beginning.
-speculation: "auto" drafts tokens and checks several in one step, where that is faster by what was measured; "mtp": the
-  model's own head for further tokens drafts, too; "off": for requests with num_assistant_tokens alone.
+speculation: "exact" drafts tokens and checks several in one step, where that is faster by what was measured and changes
+  no bit: of a sequence that is alone; "auto": also in batches; "mtp": the model's own head for further tokens drafts,
+  too; "off": for requests with num_assistant_tokens or a prediction alone.
 use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)");
     read_write<&C::max_num_batched_tokens, &C::num_kv_blocks, &C::cache_size,
                &C::dynamic_split_fuse, &C::max_num_seqs, &C::memory_fraction, &C::max_queue,

@@ -132,6 +132,7 @@ struct Answers {
 
 Answers run(const std::string& policy, bool in_chunks, std::unique_ptr<Drafter> drafter) {
     SchedulerConfig config;
+    config.speculation = "off";
     config.num_kv_blocks = 30;  // too few for all at once
     config.max_num_batched_tokens = 16;
     config.use_cache_eviction = true;

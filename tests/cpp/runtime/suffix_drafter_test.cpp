@@ -102,6 +102,26 @@ TEST_F(SpeculatingEngine, SavesStepsWhereRowsCostLittle) {
     EXPECT_EQ(engine->statistics().num_steps, 240 - sums().num_accepted_tokens);
 }
 
+TEST_F(SpeculatingEngine, DraftsByDefaultForASequenceAlone) {
+    SchedulerConfig config = automatic();
+    config.speculation = SchedulerConfig().speculation;
+    make(config);
+    make_circles();
+    take_long();
+    GenerationConfig two = greedy(100);
+    two.num_return_sequences = 2;
+    two.do_sample = true;
+    submit({1}, two);
+    finish();
+    EXPECT_EQ(sums().num_drafted_tokens, 0u);
+    submit({1}, greedy(100));
+    submit({2}, greedy(240));
+    while (engine->statistics().num_running + engine->statistics().num_queued > 1) engine->step();
+    EXPECT_EQ(sums().num_drafted_tokens, 0u);
+    finish();
+    EXPECT_GT(sums().num_accepted_tokens, 40u);
+}
+
 TEST_F(SpeculatingEngine, DraftsNothingThatDoesNotPay) {
     make(automatic());
     make_circles();

@@ -34,6 +34,7 @@ class EngineTest : public testing::Test {
 protected:
     static SchedulerConfig scheduler() {
         SchedulerConfig config;
+        config.speculation = "off";  // a token is a step
         config.num_kv_blocks = num_blocks;
         config.max_num_batched_tokens = 8;
         return config;

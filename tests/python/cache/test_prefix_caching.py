@@ -107,7 +107,7 @@ def test_50_chats_compute_their_system_prompt_once_and_then_what_is_new(tiny_fol
     chats, turns, said, answered = 50, 10, 12, 7
     rng = random.Random(1)
     system = [rng.randrange(4, 267) for _ in range(1024)]
-    pipeline = make_pipeline(tiny_folder, num_kv_blocks=700)
+    pipeline = make_pipeline(tiny_folder, num_kv_blocks=700, speculation="off")
     histories = [list(system) for _ in range(chats)]
     for turn in range(turns):
         handles = []

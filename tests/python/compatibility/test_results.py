@@ -62,7 +62,7 @@ def test_streamers_get_lists_and_say_how_it_ends(genai: ModuleType, pipe: Any) -
     status, reason = genai.StreamingStatus, genai.GenerationFinishReason
     streamer = Tokens(status.RUNNING)
     pipe.generate(PROMPT, max_new_tokens=3, streamer=streamer)
-    assert [len(each) for each in streamer.writes[:-1]] == [1, 1, 1]
+    assert sum(len(each) for each in streamer.writes[:-1]) == 3  # drafts may be among them
     assert streamer.writes[-1] == "end"
     for answer, expected in (
         (status.STOP, reason.STOP),

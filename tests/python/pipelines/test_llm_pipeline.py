@@ -57,7 +57,7 @@ def test_streamed_text_joins_to_the_result(pipeline: pagewheel.LLMPipeline) -> N
     pieces: list[str] = []
     text = pipeline.generate("Write a line with emoji 🎉🎊 and ümläuts", greedy(60), pieces.append)
     assert "".join(pieces) == text
-    assert len(pieces) > 10
+    assert len(pieces) > 5  # some tokens come together, where drafts were right
     assert not any("\ufffd" in piece for piece in pieces)
 
 

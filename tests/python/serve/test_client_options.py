@@ -28,7 +28,7 @@ def served(tiny_folder: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def strict(tiny_folder: Path) -> Iterator[Served]:
-    with serving(tiny_settings(tiny_folder)) as one:
+    with serving(tiny_settings(tiny_folder, scheduler={"speculation": "off"})) as one:
         yield one
 
 

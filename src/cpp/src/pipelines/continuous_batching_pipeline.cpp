@@ -28,9 +28,10 @@ void SchedulerConfig::validate() const {
                    ParameterName("checkpoint_fraction"), " is ", checkpoint_fraction,
                    "; allowed: 0 to 1");
     if (use_cache_eviction) cache_eviction_config.validate();
-    check_argument(speculation == "auto" || speculation == "mtp" || speculation == "off",
+    check_argument(speculation == "exact" || speculation == "auto" || speculation == "mtp" ||
+                       speculation == "off",
                    ParameterName("speculation"), " is '", speculation,
-                   "'; allowed: auto, mtp, off");
+                   "'; allowed: exact, auto, mtp, off");
     check_argument(cache_size <= max_gigabytes, ParameterName("cache_size"), " is ", cache_size,
                    " GB; allowed: at most ", max_gigabytes);
     check_argument(num_kv_blocks <= size_t(1) << 30, ParameterName("num_kv_blocks"), " is ",
@@ -85,7 +86,7 @@ bool is_on(const ov::AnyMap& properties, const char* name) {
 
 /// openvino_genai's "prompt_lookup" is another name for what the scheduler's config says.
 SchedulerConfig with_lookup(SchedulerConfig config, const ov::AnyMap& properties) {
-    if (is_on(properties, "prompt_lookup") && config.speculation == "off")
+    if (is_on(properties, "prompt_lookup") && config.speculation != "mtp")
         config.speculation = "auto";
     return config;
 }

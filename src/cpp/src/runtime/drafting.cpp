@@ -16,6 +16,18 @@ constexpr float sequence_decay = 0.9f, common_decay = 0.99f;
 constexpr float first_rate = 0.5f, first_weight = 4;
 constexpr size_t most_patience = 1024;  // steps
 
+bool asks_for_drafts(const Request& request) {
+    return request.config().is_assisting_generation() || !request.prediction.empty();
+}
+
+/// Whether one sequence is all there is to compute.
+bool is_alone(const Requests& requests) {
+    size_t sequences = 0;
+    for (const auto& request : requests.all())
+        if (!request->is_over()) sequences += std::max<size_t>(1, request->sequences.size());
+    return sequences == 1;
+}
+
 }  // namespace
 
 void Drafting::propose(Requests& requests, StepStatistics& step) {
@@ -23,6 +35,7 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
     m_proposals.clear();
     m_spent = 0;
     size_t num_sequences = 0, num_rows = 0;
+    const bool for_all = !m_limits.only_alone || is_alone(requests);
     for (const auto& request : requests.all()) {
         if (request->config().is_beam_search() || request->is_over()) continue;
         try {
@@ -31,7 +44,7 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
                     continue;
                 ++num_sequences;
                 num_rows += sequence->num_uncached();
-                if (drafts_for(*request)) propose(*sequence);
+                if (for_all ? drafts_for(*request) : asks_for_drafts(*request)) propose(*sequence);
             }
         } catch (const std::exception& error) {
             end(requests, *request, error);
@@ -54,8 +67,7 @@ void Drafting::propose(Requests& requests, StepStatistics& step) {
 }
 
 bool Drafting::drafts_for(const Request& request) const {
-    return m_limits.automatic || request.config().is_assisting_generation() ||
-           !request.prediction.empty();
+    return m_limits.automatic || asks_for_drafts(request);
 }
 
 void Drafting::observe(const Batch& batch, const float* hidden_states) {

@@ -48,6 +48,8 @@ struct DraftLimits {
     size_t vocabulary;
     /// Requests get drafts that did not ask for a number of them.
     bool automatic = false;
+    /// Those requests get them only while one sequence is all there is to compute.
+    bool only_alone = false;
     /// Drafts whose number was not asked for make no step longer than so many rows: up to there a
     /// row has the same bits in linear layers.
     size_t most_rows = 1;

@@ -120,7 +120,8 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
 }
 
 std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const SchedulerConfig& config) {
-    const bool automatic = config.speculation == "auto" || parts.draft_model;
+    const bool only_alone = config.speculation == "exact" && !parts.draft_model;
+    const bool automatic = config.speculation == "auto" || only_alone || parts.draft_model;
     const size_t blocks =
         num_draft_blocks(*m_model, parts.draft_model.get(), m_scheduler.pool().size());
     if (parts.draft_model && parts.draft_model->reads_hidden_states()) {
@@ -135,7 +136,7 @@ std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const Schedu
     if (!parts.drafter) parts.drafter = std::make_unique<SuffixDrafter>(automatic);
     return std::make_unique<Drafting>(
         std::move(parts.drafter),
-        DraftLimits{m_model->vocabulary(), automatic, m_model->most_exact_rows(),
+        DraftLimits{m_model->vocabulary(), automatic, only_alone, m_model->most_exact_rows(),
                     longest_exact_span(*m_model)},
         m_eviction.get(), m_now);
 }
