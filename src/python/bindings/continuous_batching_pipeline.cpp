@@ -199,9 +199,9 @@ void bind_continuous_batching_pipeline(py::module_& module) {
             return DraftModel{resolve_model(path), device, to_properties(properties).first};
         },
         py::arg("models_path"), py::arg("device") = "",
-        R"(A smaller model that drafts tokens for a pipeline: its property draft_model.
+        R"(A smaller model, or a head of EAGLE-3, that drafts tokens for a pipeline: its property draft_model.
 
-models_path: as a pipeline takes it; a model with the same tokens. device and properties: without them, the pipeline's.)");
+models_path: as a pipeline takes it; a model, or a head that was made for the pipeline's. device and properties: without them, the pipeline's.)");
 
     using M = PipelineMetrics;
     py::class_<M> metrics(module, "PipelineMetrics",

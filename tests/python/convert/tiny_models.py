@@ -230,10 +230,13 @@ WITH_STATES = (
 )
 
 
-def make(name: str) -> PreTrainedModel:
-    """The model, f32, with weights large enough that every part of it shows in the logits."""
+def make(name: str, **others: Any) -> PreTrainedModel:
+    """The model, f32, with weights large enough that every part of it shows in the logits.
+
+    `others` are values of its config that the table has not.
+    """
     model_type, changes = ARCHITECTURES[name]
-    config = AutoConfig.for_model(model_type, **{**_COMMON, **changes})
+    config = AutoConfig.for_model(model_type, **{**_COMMON, **changes, **others})
     # Only eager attention has soft caps and sinks.
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     generator = torch.Generator().manual_seed(sum(map(ord, name)))

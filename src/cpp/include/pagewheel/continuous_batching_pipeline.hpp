@@ -65,7 +65,7 @@ public:
     /// the model may have; the caller answers for it then. Of openvino_genai's properties
     /// "ATTENTION_BACKEND" may be "PA" or "SDPA", which are one here, and "prompt_lookup" true is
     /// SchedulerConfig::speculation "auto". "draft_model" is what properties::draft_model() gives,
-    /// or a model's path: a smaller model with the same tokens, which drafts for all requests.
+    /// or a model's path: a smaller model, or a head of EAGLE-3, which drafts for all requests.
     /// The device "AUTO" is the CPU.
     /// Throws InvalidArgument for a missing file, an unknown device or property.
     ContinuousBatchingPipeline(const std::filesystem::path& model_folder,

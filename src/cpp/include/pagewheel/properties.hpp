@@ -52,7 +52,7 @@ struct PropertyValue<std::optional<T>> {
     using Held = T;
 };
 
-/// A smaller model that drafts tokens for another one of the same vocabulary.
+/// A smaller model, or a head of EAGLE-3, which drafts for another model.
 struct DraftModel {
     std::filesystem::path path;  ///< as a pipeline takes it
     std::string device;          ///< empty: the pipeline's

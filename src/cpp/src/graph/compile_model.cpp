@@ -289,6 +289,18 @@ void check_threads(const CompileOptions& options, CompiledGraph& compiled) {
                                            " physical cores may be used: as many threads run"));
 }
 
+/// Hidden states for a head, or for a head's next draft.
+void give_states(ov::Core& core, const PreparedGraph& graph, const ModelFolder& folder,
+                 const CompileOptions& options) {
+    if (folder.is_head() || graph.config.is_eagle3)
+        return give_head_states(graph.model, /*before_norm=*/graph.config.is_eagle3);
+    if (!options.partner) return;
+    const ModelConfig head = options.partner->read_config();
+    if (!head.is_eagle3) return give_hidden_states(graph.model);
+    give_eagle3_states(graph.model, graph.config.num_layers, *options.partner->read_decoder(core),
+                       head.eagle3_layers);
+}
+
 }  // namespace
 
 PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
@@ -300,13 +312,19 @@ PreparedGraph prepare_graph(ov::Core& core, const ModelFolder& folder,
                    graph.config.rotary.unsupported);
     graph.model = folder.read_decoder(core);
     if (!options.has_extensions) check_operations(*graph.model, folder.model_xml());
-    check_decoder_inputs(*graph.model, folder.is_head());
+    if (graph.config.is_eagle3) {
+        check_argument(
+            options.partner.has_value(), ErrorCode::model_unsupported, folder.model_xml(),
+            " is a head of EAGLE-3, which drafts for a model; allowed: as its draft_model");
+        graph.drafted_tokens =
+            complete_eagle3_head(*graph.model, *options.partner->read_decoder(core));
+    }
+    check_decoder_inputs(*graph.model, folder.is_head() || graph.config.is_eagle3);
     share_constants(graph.model);
     const bool for_openvino = options.evicts_from_openvino();
     apply_paged_attention(graph.model, {for_openvino, for_openvino});
     gather_logits(graph.model);
-    if (options.gives_hidden_states || folder.is_head())
-        give_hidden_states(graph.model, folder.is_head());
+    give_states(core, graph, folder, options);
     if (for_openvino)
         graph.openvino_layers = find_openvino_attention(*graph.model, graph.config.sliding_windows);
     NativeAttentionReport attention = choose_attention(graph.model, graph.config, options);
@@ -364,6 +382,7 @@ CompiledGraph compile_model(ov::Core& core, const ModelFolder& folder,
     compiled.geometry = read_cache_geometry(compiled.model, graph.regions.caches);
     compiled.rotary = std::move(graph.config.rotary);
     compiled.layers = std::move(graph.layers);
+    compiled.drafted_tokens = std::move(graph.drafted_tokens);
     compiled.has_logits_indices = graph.fast_prefill.num_native_attentions > 0;
     compiled.openvino_layers = std::move(graph.openvino_layers);
     compiled.regions = std::move(graph.regions.plans);

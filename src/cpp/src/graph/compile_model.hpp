@@ -31,6 +31,8 @@ struct PreparedGraph {
     std::vector<std::string> warnings;
     /// What has a cache of pagewheel's attention; empty where attention is OpenVINO's.
     std::vector<CacheLayer> layers;
+    /// The model's tokens that a head's logits are of; empty: all.
+    std::vector<int64_t> drafted_tokens;
     /// What is computed for logits indices alone.
     FastPrefillReport fast_prefill;
     /// pagewheel's operations that became one node.
@@ -53,6 +55,7 @@ struct CompiledGraph {
     CacheGeometry geometry;
     RotaryDescription rotary;
     std::vector<CacheLayer> layers;                          ///< as PreparedGraph has them
+    std::vector<int64_t> drafted_tokens;                     ///< the same
     std::vector<OpenVinoAttentionLayer> openvino_layers;     ///< the same
     std::vector<std::shared_ptr<const RegionPlan>> regions;  ///< the same
     std::vector<std::string> warnings;                       ///< the same: for the user

@@ -8,6 +8,7 @@
 #include "kernels/activation_choice.hpp"
 #include "kernels/cache_layout.hpp"
 #include "kernels/cpu_features.hpp"
+#include "model/model_folder.hpp"
 #include "openvino/core/any.hpp"
 #include "openvino/core/type/element_type.hpp"
 #include "pagewheel/cache_eviction_config.hpp"
@@ -33,9 +34,10 @@ struct CompileOptions {
     /// prefill chunks and what of it was cached.
     bool batch_invariant = false;
 
-    /// A head that drafts reads the model's hidden states: they are an output
-    /// (ports::last_hidden_state), and all before them is computed for all tokens.
-    bool gives_hidden_states = false;
+    /// Of a model: the head that drafts for it and reads its hidden states, which are an output
+    /// (ports::last_hidden_state), and all before them is computed for all tokens. Of a head of
+    /// EAGLE-3: the model, whose embeddings it has.
+    std::optional<ModelFolder> partner;
 
     /// The format of pagewheel's cache. Unset: it has none such, for the reason in cache_refusal.
     std::optional<kernels::CacheFormat> cache_format;

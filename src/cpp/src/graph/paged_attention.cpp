@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/check.hpp"
-#include "graph/function_patterns.hpp"
 #include "graph/node_queries.hpp"
 #include "model/port_names.hpp"
 #include "openvino/op/constant.hpp"
@@ -16,7 +15,6 @@
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/result.hpp"
 #include "openvino/op/scaled_dot_product_attention.hpp"
-#include "openvino/op/unsqueeze.hpp"
 #include "openvino/op/util/assign_base.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
@@ -61,33 +59,6 @@ ov::Input<ov::Node> find_gather_point(const std::shared_ptr<ov::Node>& result) {
     auto node = result->get_input_node_shared_ptr(0);
     while (elementwise.count(node->get_type_name()) != 0) node = node->get_input_node_shared_ptr(0);
     return ov::is_type<ov::op::v0::MatMul>(node) ? node->input(0) : result->input(0);
-}
-
-/// A head's input of hidden states [batch, tokens, hidden] becomes [tokens, hidden].
-void flatten_hidden_input(const ov::Model& model) {
-    for (const auto& parameter : model.get_parameters()) {
-        if (parameter->output(0).get_names().count(ports::hidden_states) == 0) continue;
-        const ov::PartialShape shape = parameter->get_partial_shape();
-        check_argument(shape.rank().is_static() && shape.size() == 3 && shape[2].is_static() &&
-                           parameter->get_element_type() == ov::element::f32,
-                       ErrorCode::model_unsupported, "the head's hidden_states are ",
-                       parameter->get_element_type(), ' ', shape,
-                       "; expected f32 [batch, tokens, hidden]");
-        const auto readers = parameter->output(0).get_target_inputs();
-        parameter->set_partial_shape({-1, shape[2]});
-        const auto rows = std::make_shared<ov::op::v0::Unsqueeze>(
-            parameter, ov::op::v0::Constant::create(ov::element::i64, {}, {1}));
-        for (ov::Input<ov::Node> reader : readers) reader.replace_source_output(rows);
-    }
-}
-
-/// `output`, computed of `from` once more.
-ov::Output<ov::Node> copy_behind(const ov::Output<ov::Node>& from,
-                                 const ov::Output<ov::Node>& output) {
-    if (output == from || output.get_node()->get_input_size() == 0) return output;
-    ov::OutputVector inputs = output.get_node()->input_values();
-    for (ov::Output<ov::Node>& input : inputs) input = copy_behind(from, input);
-    return output.get_node()->clone_with_new_inputs(inputs)->output(output.get_index());
 }
 
 }  // namespace
@@ -178,27 +149,6 @@ void gather_logits(const std::shared_ptr<ov::Model>& model) {
     const auto names = result->get_output_tensor(0).get_names();
     result->input(0).replace_source_output(logits);
     logits->output(0).get_tensor().add_names(names);
-    model->validate_nodes_and_infer_types();
-}
-
-void give_hidden_states(const std::shared_ptr<ov::Model>& model, bool is_head) {
-    if (is_head) flatten_hidden_input(*model);
-    ov::Node& gather = gather_of_logits(*model);
-    ov::Output<ov::Node> rows = is_head ? gather.output(0) : gather.input_value(0);
-    const size_t size = row_width(rows.get_partial_shape());
-    check_argument(
-        size > 0, ErrorCode::model_unsupported,
-        "the model's hidden states have a size that is not known: ", rows.get_partial_shape());
-    // Logits go on having a norm of their own, so that it is computed as without this output.
-    if (const auto norm = find_norm(rows, size)) rows = copy_behind(norm->x, rows);
-    const auto shape =
-        ov::op::v0::Constant::create(ov::element::i64, {2}, {int64_t(-1), int64_t(size)});
-    std::shared_ptr<ov::Node> states =
-        std::make_shared<ov::op::v1::Reshape>(rows, shape, /*special_zero=*/false);
-    if (states->get_element_type() != ov::element::f32)
-        states = std::make_shared<ov::op::v0::Convert>(states, ov::element::f32);
-    states->output(0).set_names({ports::last_hidden_state});
-    model->add_results({std::make_shared<ov::op::v0::Result>(states)});
     model->validate_nodes_and_infer_types();
 }
 

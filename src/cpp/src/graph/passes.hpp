@@ -43,11 +43,26 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model,
 /// no output `logits` of rank 3.
 void gather_logits(const std::shared_ptr<ov::Model>& model);
 
-/// Adds the output last_hidden_state, f32 [rows, hidden], which the vocabulary projection reads: of
-/// all tokens, or of a head of the rows that gather_logits() takes. A head's input hidden_states
-/// becomes f32 [tokens, hidden]. After gather_logits(). Throws InvalidArgument where they are not
-/// [tokens, 1, hidden].
-void give_hidden_states(const std::shared_ptr<ov::Model>& model, bool is_head);
+// ---- hidden_states.cpp: what heads that draft read of a model, and what they give. Each adds an
+// output last_hidden_state, f32 [rows, hidden], after gather_logits(), and throws InvalidArgument
+// where there are no such hidden states.
+
+/// What the vocabulary projection reads of all tokens.
+void give_hidden_states(const std::shared_ptr<ov::Model>& model);
+
+/// The same of a head's rows that gather_logits() takes; what its last norm reads, if `before_norm`
+/// says so. The input hidden_states becomes f32 [tokens, hidden].
+void give_head_states(const std::shared_ptr<ov::Model>& head, bool before_norm);
+
+/// For a head of EAGLE-3 (Li et al., arXiv 2503.01840), of all tokens: what `layers` read, joined
+/// and multiplied with the head's fc. Without `layers` they are 2, num_layers / 2 and
+/// num_layers - 3, as the authors have them; num_layers means what the last one gives.
+void give_eagle3_states(const std::shared_ptr<ov::Model>& model, size_t num_layers,
+                        const ov::Model& head, std::vector<size_t> layers);
+
+/// The head, as it was read, gets the model's embeddings and reads hidden states behind fc. Gives
+/// the model's tokens that its logits are of; none where they are of all.
+std::vector<int64_t> complete_eagle3_head(ov::Model& head, const ov::Model& model);
 
 // ---- native_attention.cpp: pagewheel's own attention in place of OpenVINO's
 

@@ -1,5 +1,6 @@
 #include "model/model_folder.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -54,12 +55,39 @@ std::vector<size_t> read_sliding_windows(const nlohmann::json& json) {
     return windows;
 }
 
+bool is_eagle3(const nlohmann::json& json) {
+    const auto names = json.find("architectures");
+    return names != json.end() && names->is_array() &&
+           std::any_of(names->begin(), names->end(), [](const nlohmann::json& name) {
+               return name.is_string() &&
+                      name.get<std::string>().find("Eagle3") != std::string::npos;
+           });
+}
+
+std::vector<size_t> read_eagle3_layers(const nlohmann::json& json) {
+    constexpr const char* key = "eagle_aux_hidden_state_layer_ids";
+    // SGLang's eagle_config has the layers before those that vLLM's key has: whose output is read.
+    const auto own = json.find("eagle_config");
+    const bool is_output = own != json.end() && own->is_object() && own->contains(key);
+    const nlohmann::json& object = is_output ? *own : json;
+    const auto ids = object.find(key);
+    std::vector<size_t> layers;
+    if (ids == object.end() || ids->is_null()) return layers;
+    check_file(ids->is_array() && ids->size() == 3, key, " must be an array of 3 numbers");
+    for (const nlohmann::json& id : *ids)
+        layers.push_back(checked_size(id, key, max_layers) + (is_output ? 1 : 0));
+    return layers;
+}
+
 /// Reads config.json.
 ModelConfig derive_config(const nlohmann::json& json) {
     ModelConfig config;
     config.max_position_embeddings = optional_size(json, "max_position_embeddings", max_context);
     config.sliding_windows = read_sliding_windows(json);
     config.attention_soft_cap = positive_or_zero(json, "attn_logit_softcapping");
+    config.num_layers = optional_size(json, "num_hidden_layers", max_layers);
+    config.is_eagle3 = is_eagle3(json);
+    if (config.is_eagle3) config.eagle3_layers = read_eagle3_layers(json);
     config.rotary = derive_rotary(json);
     return config;
 }

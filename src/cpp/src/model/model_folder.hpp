@@ -19,6 +19,11 @@ struct ModelConfig {
     std::vector<size_t> sliding_windows;
     /// Attention logits become soft_cap * tanh(logits / soft_cap); 0 for none.
     float attention_soft_cap = 0;
+    size_t num_layers = 0;
+    /// The folder holds a head of EAGLE-3, not a model. It reads what these layers of the model
+    /// read; empty where the config does not say.
+    bool is_eagle3 = false;
+    std::vector<size_t> eagle3_layers;
     /// Read from pagewheel.json, or else derived from config.json.
     RotaryDescription rotary;
 };

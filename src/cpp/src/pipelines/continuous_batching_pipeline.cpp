@@ -141,8 +141,11 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
         check_argument(!has_head || !draft, ParameterName("draft_model"),
                        " is set and speculation is 'mtp'; allowed: one of them");
         // Before anything is compiled: it throws where there is none.
-        const std::optional<ModelFolder> head =
-            has_head ? std::optional(folder.head()) : std::nullopt;
+        std::optional<ModelFolder> head, drafting;
+        if (has_head) head = drafting = folder.head();
+        if (draft) drafting = ModelFolder(draft->path);
+        const bool is_eagle3 = draft && drafting->read_config().is_eagle3;
+        if (is_eagle3) head = drafting;
         // Reading the tokenizer overlaps with compiling the model.
         auto reading =
             given ? std::future<Tokenizer>()
@@ -150,15 +153,15 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
         model =
             load_model(folder, device, properties,
                        scheduler.use_cache_eviction ? &scheduler.cache_eviction_config : nullptr,
-                       /*gives_hidden_states=*/has_head);
+                       head ? &*head : nullptr);
         tokenizer.emplace(given ? *given : reading.get());
-        if (head) draft_model = load_model(*head, device, properties);
-        if (!draft) return;
-        const ModelFolder draft_folder(draft->path);
-        check_vocabulary(*tokenizer, Tokenizer(draft_folder.path()));
-        draft_model = load_model(draft_folder, draft->device.empty() ? device : draft->device,
-                                 draft->properties.empty() ? properties : draft->properties);
-        draft_context_length = draft_folder.read_config().max_position_embeddings;
+        if (!drafting) return;
+        if (!head) check_vocabulary(*tokenizer, Tokenizer(drafting->path()));
+        const DraftModel own = draft.value_or(DraftModel());
+        draft_model = load_model(*drafting, own.device.empty() ? device : own.device,
+                                 own.properties.empty() ? properties : own.properties,
+                                 /*eviction=*/nullptr, is_eagle3 ? &folder : nullptr);
+        draft_context_length = drafting->read_config().max_position_embeddings;
     }
 
     Clock::time_point begin = Clock::now();

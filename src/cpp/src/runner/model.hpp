@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -60,7 +61,7 @@ public:
     virtual Logits run(const Batch& batch, const std::vector<size_t>& windows) = 0;
     virtual Times times() const = 0;
 
-    // ---- For a head that drafts by what the model's last layer gives.
+    // ---- For a head that drafts by what the model's layers give.
     /// Numbers of a hidden state; 0: run() gives none.
     virtual size_t hidden_size() const { return 0; }
     /// What the latest run() gave, f32 [rows, hidden_size()]: of all its tokens, of a head of those
@@ -71,6 +72,11 @@ public:
     /// To be filled before a head's run(): f32 [num_tokens, hidden_size()], of the token before
     /// each of the batch's.
     virtual float* hidden_input(size_t /*num_tokens*/) { return nullptr; }
+    /// The model's tokens that a head's logits are of, one by one; empty: all of them.
+    virtual const std::vector<int64_t>& drafted_tokens() const {
+        static const std::vector<int64_t> all;
+        return all;
+    }
 
     // ---- For eviction; of a model that was made for it.
     /// The cache by layer.

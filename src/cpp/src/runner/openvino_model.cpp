@@ -196,12 +196,12 @@ float* OpenVinoModel::hidden_input(size_t num_tokens) {
 std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
                                           const ov::AnyMap& properties,
                                           const CacheEvictionConfig* eviction,
-                                          bool gives_hidden_states) {
+                                          const ModelFolder* partner) {
     add_extensions(properties);
     ov::Core& core = openvino_core();
     CompileOptions options =
         parse_compile_options(device, properties, eviction, core.get_available_devices());
-    options.gives_hidden_states = gives_hidden_states;
+    if (partner) options.partner = *partner;
     CompiledGraph graph = compile_model(core, folder, options);
     for (const std::string& sentence : graph.warnings) log(LogLevel::WARNING, sentence);
     return std::make_unique<OpenVinoModel>(std::move(graph));

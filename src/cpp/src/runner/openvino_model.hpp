@@ -43,6 +43,7 @@ public:
     const float* hidden_states() override;
     bool reads_hidden_states() const override { return m_hidden_input.exists(); }
     float* hidden_input(size_t num_tokens) override;
+    const std::vector<int64_t>& drafted_tokens() const override { return m_graph.drafted_tokens; }
     const std::vector<const float*>& scores(size_t entry) override {
         return m_attention.front()->scores(m_request, entry);
     }
@@ -70,10 +71,10 @@ private:
 /// there (the message lists those that are) or a property that is refused. With `eviction` the
 /// model can run on caches that were evicted from: on CPU, with the native attention or over a
 /// cache of f32, bf16 or f16, and with rotation a model whose rotary frequencies are known; else
-/// InvalidArgument says what is missing. `gives_hidden_states`: CompileOptions.
+/// InvalidArgument says what is missing. `partner`: CompileOptions.
 std::unique_ptr<OpenVinoModel> load_model(const ModelFolder& folder, const std::string& device,
                                           const ov::AnyMap& properties,
                                           const CacheEvictionConfig* eviction = nullptr,
-                                          bool gives_hidden_states = false);
+                                          const ModelFolder* partner = nullptr);
 
 }  // namespace pagewheel

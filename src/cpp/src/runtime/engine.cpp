@@ -8,8 +8,8 @@
 #include "cache/cache_size.hpp"
 #include "kernels/paged_attention.hpp"
 #include "pagewheel/errors.hpp"
+#include "runtime/head_drafter.hpp"
 #include "runtime/model_drafter.hpp"
-#include "runtime/mtp_drafter.hpp"
 #include "runtime/suffix_drafter.hpp"
 
 namespace pagewheel {
@@ -126,7 +126,7 @@ std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const Schedu
         num_draft_blocks(*m_model, parts.draft_model.get(), m_scheduler.pool().size());
     if (parts.draft_model && parts.draft_model->reads_hidden_states()) {
         parts.drafter =
-            std::make_unique<MtpDrafter>(std::move(parts.draft_model), *m_model, blocks, m_now);
+            std::make_unique<HeadDrafter>(std::move(parts.draft_model), *m_model, blocks, m_now);
     } else if (parts.draft_model) {
         const ModelDrafter::Limits limits{blocks, parts.draft_context_length,
                                           m_model->vocabulary()};

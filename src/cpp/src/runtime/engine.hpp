@@ -39,7 +39,7 @@ struct EngineParts {
     Admission::FindRules find_rules;            ///< what texts of a config are in tokens
     Admission::CompileGrammar compile_grammar;  ///< of a config's structured_output_config
     Admission::Encode encode;                   ///< of a config's prediction
-    /// Null: MtpDrafter or ModelDrafter with a draft model, SuffixDrafter without.
+    /// Null: HeadDrafter or ModelDrafter with a draft model, SuffixDrafter without.
     std::unique_ptr<Drafter> drafter;
     std::unique_ptr<Model> draft_model;  ///< null: none; it may be a head of the model's
     size_t draft_context_length = 0;     ///< as context_length

@@ -72,13 +72,13 @@ Report = Callable[[str], None]
 class Sources:
     """What a folder is written from.
 
-    `tokenizer` are the graphs of tokenizer and detokenizer; `source` goes to pagewheel.json;
-    `head` guesses further tokens.
+    `tokenizer` are the graphs of tokenizer and detokenizer, if the folder has any; `source` goes to
+    pagewheel.json; `head` guesses further tokens.
     """
 
     architecture: Architecture
     weight: WeightReader
-    tokenizer: Callable[[], tuple[ov.Model, ov.Model]]
+    tokenizer: Callable[[], tuple[ov.Model, ov.Model]] | None
     config: dict[str, Any]
     generation_config: dict[str, Any]
     tokenizer_config: dict[str, Any]
@@ -129,10 +129,11 @@ def check_vocabulary_size(where: str, vocabulary: Vocabulary, arch: Architecture
 
 def write_folder(sources: Sources, output: Path, report: Report) -> None:
     """Fills the existing, empty folder `output`; the description, written last, ends it."""
-    report("converting the tokenizer")
-    tokenizer, detokenizer = sources.tokenizer()
-    ov.save_model(tokenizer, output / "openvino_tokenizer.xml", compress_to_fp16=False)
-    ov.save_model(detokenizer, output / "openvino_detokenizer.xml", compress_to_fp16=False)
+    if sources.tokenizer is not None:
+        report("converting the tokenizer")
+        tokenizer, detokenizer = sources.tokenizer()
+        ov.save_model(tokenizer, output / "openvino_tokenizer.xml", compress_to_fp16=False)
+        ov.save_model(detokenizer, output / "openvino_detokenizer.xml", compress_to_fp16=False)
     report("converting the weights")
     model = build_model(sources.architecture, sources.weight)
     report("writing the model")
@@ -218,7 +219,9 @@ def write_huggingface_folder(
     arch = source.architecture
     settings = folder.read_json("tokenizer_config.json") or {}
     generation = folder.read_json("generation_config.json")
-    vocabulary = _vocabulary(folder, source)
+    # A head of EAGLE-3 has the tokens of its model.
+    has_tokens = arch.eagle3 is None
+    vocabulary = _vocabulary(folder, source) if has_tokens else None
     if vocabulary is None:
         text_config = settings
     else:
@@ -234,7 +237,7 @@ def write_huggingface_folder(
     sources = Sources(
         architecture=arch,
         weight=compressed(source),
-        tokenizer=lambda: _tokenizer(folder, vocabulary),
+        tokenizer=(lambda: _tokenizer(folder, vocabulary)) if has_tokens else None,
         # What the weights were quantised by is no longer true of them.
         config={k: v for k, v in source.config.items() if k != "quantization_config"},
         generation_config=generation or _generation_config(source.config),

@@ -13,6 +13,7 @@ from ...errors import ConversionError
 from ..decoder.architecture import Architecture
 from . import (
     deepseek,
+    eagle3,
     falcon_h1,
     gemma,
     gemma3n,
@@ -59,12 +60,12 @@ def read_architecture(
     it (longrope). Raises ConversionError for a model type or a value that is not supported.
     """
     name = str(values.get("model_type"))
-    if name not in MODEL_TYPES:
+    model_type = eagle3.MODEL_TYPE if eagle3.is_head(values) else MODEL_TYPES.get(name)
+    if model_type is None:
         raise ConversionError(
             f"{where}: the model type {name!r} is not supported; "
             f"supported: {', '.join(sorted(MODEL_TYPES))}"
         )
-    model_type = MODEL_TYPES[name]
     config = ModelConfig({**_DEFAULTS, **model_type.defaults, **values}, where)
     try:
         return model_type.read(Reader(config, context_length))
@@ -76,14 +77,18 @@ def read_architecture(
         raise config.fail(f"the config is damaged: {type(error).__name__}: {error}") from error
 
 
+def _model_type(arch: Architecture) -> ModelType:
+    return MODEL_TYPES[arch.model_type] if arch.eagle3 is None else eagle3.MODEL_TYPE
+
+
 def recipe(arch: Architecture, name: str) -> Recipe:
     """The parts of a Hugging Face checkpoint that make the weight `name`."""
-    return MODEL_TYPES[arch.model_type].recipe(arch, name) or (Part(tensor_name(name)),)
+    return _model_type(arch).recipe(arch, name) or (Part(tensor_name(name)),)
 
 
 def other_recipe(arch: Architecture, name: str) -> Recipe | None:
     """The same of checkpoints that lack those parts."""
-    return MODEL_TYPES[arch.model_type].other_recipe(arch, name)
+    return _model_type(arch).other_recipe(arch, name)
 
 
 def gguf_architecture(file: GGUFConfig) -> GGUFArchitecture:

@@ -367,6 +367,20 @@ class AltUp:
 
 
 @dataclass(frozen=True)
+class Eagle3:
+    """A head of EAGLE-3 (Li et al., arXiv 2503.01840), which drafts for a model.
+
+    The one layer's queries, keys and values are projected from a token's embedding and the state
+    before it, beside each other; norms: input_layernorm and hidden_norm. `fc` makes a state of what
+    three layers of the model read. The embeddings are the model's, which the folder lacks. The
+    logits are of some of its tokens; then `d2t` [vocab_size] says how much further each of them is
+    among the model's.
+    """
+
+    model_vocab_size: int
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A decoder-only transformer with RMS norms, or with `layer_norms` that have biases."""
 
@@ -396,6 +410,7 @@ class Architecture:
     mtp: Architecture | None = None
     # A head: its layers read "fc" of each token's embedding and the hidden state before it.
     reads_hidden_states: bool = False
+    eagle3: Eagle3 | None = None
     # By name in a layer: what rows of the checkpoint's weight are multiplied with, part by part.
     multipliers: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
@@ -471,6 +486,8 @@ def weight_shapes(arch: Architecture) -> Shapes:
     """
     hidden, count = arch.hidden_size, len(arch.layers)
     shapes: Shapes = {"embed_tokens": (arch.vocab_size, hidden)}
+    if arch.eagle3 is not None:
+        shapes = {"fc": (hidden, 3 * hidden)}
     if arch.reads_hidden_states:
         shapes |= {"pre_fc_norm_embedding": (hidden,), "pre_fc_norm_hidden": (hidden,)}
         shapes["fc"] = (hidden, 2 * hidden)
@@ -482,6 +499,10 @@ def weight_shapes(arch: Architecture) -> Shapes:
         mixers: tuple[Mixer | None, ...] = (layer.mixer, layer.recurrence)
         for mixer in mixers:
             own |= _mixer_shapes(mixer, hidden) if mixer is not None else {}
+        if arch.eagle3 is not None:
+            own["hidden_norm"] = (hidden,)
+            for name in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"):
+                own[name] = (own[name][0], 2 * hidden)
         if layer.mlp is not None:
             own |= _under("mlp", _mlp_shapes(layer.mlp, hidden))
         if layer.beside is not None:
@@ -512,6 +533,8 @@ def weight_shapes(arch: Architecture) -> Shapes:
         shapes["lm_head"] = (arch.vocab_size, hidden)
     if arch.lm_head_bias:
         shapes["lm_head.bias"] = (arch.vocab_size,)
+    if arch.eagle3 is not None and arch.eagle3.model_vocab_size > arch.vocab_size:
+        shapes["d2t"] = (arch.vocab_size,)
     return shapes
 
 

@@ -1,9 +1,10 @@
 """The decoder as an ov::Model, in the stateful form optimum-intel exports.
 
 Inputs: see `attention.Inputs`; a head that guesses further tokens has hidden_states f32 [batch,
-tokens, hidden], too. Output: logits f32 [batch, tokens, vocab]. Each
-layer's keys and values, the tail of its convolution, and its matrices are state. The patterns are
-those that SDPAToPagedAttention and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul
+tokens, hidden], too, three times as wide for EAGLE-3. Output: logits f32 [batch, tokens, vocab],
+and d2t i64 [vocab] where a head of EAGLE-3 has not all tokens of its model. Each layer's keys and
+values, the tail of its convolution, and its matrices are state. The patterns are those that
+SDPAToPagedAttention and OpenVINO's CPU plugin's fusions (RMS, RoPE, compressed MatMul
 and Gather) recognise.
 """
 
@@ -22,7 +23,7 @@ from ..decoder.architecture import (
     GatedDeltaNet,
     Mamba2,
 )
-from ..weights.weight import emit
+from ..weights.weight import dense_i64, emit
 from .attention import AttentionBuilder, Inputs
 from .convolution import ConvolutionBuilder
 from .delta import DeltaBuilder
@@ -183,14 +184,20 @@ class DecoderBuilder:
         self.mamba = Mamba2Builder(self.weighted, self.inputs)
 
     def build(self) -> ov.Model:
-        embeddings = self.weighted.constant("embed_tokens")
+        embeddings = self.embeddings()
         rows = self.weighted.rows(embeddings, self.inputs.tokens, "embed_tokens")
-        hidden = scaled(rows, self.arch.embedding_scale)
+        self.embedded = hidden = scaled(rows, self.arch.embedding_scale)
         parameters = self.inputs.all
-        if self.arch.reads_hidden_states:
-            states = parameter("hidden_states", [-1, -1, self.arch.hidden_size], ov.Type.f32)
+        eagle3 = self.arch.eagle3
+        if self.arch.reads_hidden_states or eagle3 is not None:
+            size = self.arch.hidden_size * (1 if eagle3 is None else 3)
+            states = parameter("hidden_states", [-1, -1, size], ov.Type.f32)
             parameters.append(states)
-            hidden = self.joined(hidden, states)
+            hidden = (
+                self.joined(hidden, states)
+                if eagle3 is None
+                else self.weighted.linear(states, "fc")
+            )
         hidden = self.weighted.norm(self.layers(hidden), "norm")
         logits = named(ops.matmul(hidden, self._head(embeddings), False, True), "lm_head")
         if self.arch.lm_head_bias:
@@ -198,13 +205,24 @@ class DecoderBuilder:
         logits = soft_capped(scaled(logits, self.arch.logits_scale), self.arch.logits_soft_cap)
         result = named(ops.result(logits), "logits")
         result.output(0).tensor.set_names({"logits"})
+        results = [result]
+        if eagle3 is not None and eagle3.model_vocab_size > self.arch.vocab_size:
+            offsets = named(ops.constant(dense_i64(self.weighted.weight("d2t"))), "d2t")
+            results.append(named(ops.result(offsets), "d2t"))
         assigns = (
             self.attention.assigns
             + self.convolution.assigns
             + self.delta.assigns
             + self.mamba.assigns
         )
-        return ov.Model([result], assigns, parameters, self.arch.model_type)
+        return ov.Model(results, assigns, parameters, self.arch.model_type)
+
+    def embeddings(self) -> ov.Node:
+        """A head of EAGLE-3 gets the model's when it is loaded."""
+        if self.arch.eagle3 is None:
+            return self.weighted.constant("embed_tokens")
+        shape = i64([self.arch.eagle3.model_vocab_size, self.arch.hidden_size])
+        return named(ops.broadcast(f32(0.0), shape), "model.embed_tokens.weight")
 
     def joined(self, embedded: ov.Node, states: ov.Node) -> ov.Node:
         """What a head's layers read."""
@@ -236,11 +254,21 @@ class DecoderBuilder:
 
     def layer(self, hidden: ov.Node, layer: int) -> ov.Node:
         if self.arch.layers[layer].mixer is not None:
-            attended = self.attended(self.normed(hidden, layer, self.arch.norms.value[0]), layer)
+            attended = self.attended(self.mixer_input(hidden, layer), layer)
             hidden = self._added(hidden, attended, f"model.layers.{layer}.self_attn.residual")
         if self.arch.layers[layer].mlp is None:
             return hidden
         return self._added(hidden, self.mlp(hidden, layer), f"model.layers.{layer}.residual")
+
+    def mixer_input(self, hidden: ov.Node, layer: int) -> ov.Node:
+        norm = self.arch.norms.value[0]
+        if self.arch.eagle3 is None:
+            return self.normed(hidden, layer, norm)
+        normed = [
+            self.normed(self.embedded, layer, norm),
+            self.normed(hidden, layer, "hidden_norm"),
+        ]
+        return ops.concat(normed, 2)
 
     def attended(self, normed: ov.Node, layer: int) -> ov.Node:
         """What the layer's mixer of tokens gives."""

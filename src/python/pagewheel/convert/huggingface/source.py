@@ -48,8 +48,8 @@ class HuggingFaceSource:
         self._check_quantization(where)
         self.architecture = read_architecture(self.config, where, context_length=context_length)
         self.tensors = read_checkpoint(folder)
-        self._decoder_prefix = self._prefix = self._find_prefix()
         self._shapes = weight_shapes(self.architecture)
+        self._decoder_prefix = self._prefix = self._find_prefix()
         self._pages = PagesInUse()
         self._check_tensors()
 
@@ -88,7 +88,7 @@ class HuggingFaceSource:
         return other_recipe(self.architecture, name) or parts
 
     def _find_prefix(self) -> str:
-        name = recipe(self.architecture, "embed_tokens")[0].tensor
+        name = recipe(self.architecture, next(iter(self._shapes)))[0].tensor
         for prefix in _PREFIXES:
             if f"{prefix}{name}" in self.tensors:
                 return prefix
@@ -106,7 +106,7 @@ class HuggingFaceSource:
             )
 
     def _stored_name(self, tensor: str) -> str:
-        if tensor.startswith("lm_head."):
+        if tensor.startswith(("lm_head.", "d2t")):
             return tensor
         prefix = self._decoder_prefix if tensor.startswith("embed_tokens.") else self._prefix
         return prefix + tensor
@@ -178,6 +178,8 @@ class HuggingFaceSource:
             dtype, element_type = DENSE_TYPES[tensor.type]
             values: npt.NDArray[Any] = tensor.data.view(dtype).reshape(tensor.shape)
             return DenseWeight(values, element_type)
+        if (tensor.type, tensor.name) == ("I64", "d2t"):
+            return DenseWeight(tensor.data.view("<i8").reshape(tensor.shape), ov.Type.i64)
         if tensor.type == "F64":
             values = tensor.data.view("<f8").reshape(tensor.shape).astype(np.float32)
             return DenseWeight(values, ov.Type.f32)
@@ -202,6 +204,8 @@ class HuggingFaceSource:
                 used |= self._check_part(part, shape if len(parts) == 1 else shape[1:])
         if self.architecture.tied_embeddings:
             used.add("lm_head.weight")  # a copy of the embeddings
+        if self.architecture.eagle3 is not None:  # the model's embeddings, and maps of tokens
+            used |= {f"{self._prefix}embed_tokens.weight", "t2d", "d2t"}
         for index, attention in self.architecture.attentions.items():
             if attention.cache_of is not None:  # its own keys and values are never read
                 prefix = f"{self._prefix}layers.{index}.self_attn"

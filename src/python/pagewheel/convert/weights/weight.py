@@ -27,7 +27,7 @@ from ...errors import ConversionError
 
 @dataclass(frozen=True)
 class DenseWeight:
-    """Values as they are: f32, f16 or bf16 (held as u16), any shape."""
+    """Values as they are: f32, f16, bf16 (held as u16) or i64, any shape."""
 
     values: npt.NDArray[Any]
     element_type: ov.Type
@@ -170,6 +170,13 @@ def dense_f32(weight: Weight) -> npt.NDArray[np.float32]:
     elif weight.zero_point is not None:
         groups = groups - np.float32(weight.zero_point)
     return (groups * weight.scale.astype(np.float32)[..., None]).reshape(weight.shape)
+
+
+def dense_i64(weight: Weight) -> npt.NDArray[np.int64]:
+    """Gives whole numbers. Raises ConversionError for others."""
+    if not isinstance(weight, DenseWeight) or weight.element_type != ov.Type.i64:
+        raise ConversionError(f"whole numbers must be of type i64, not {weight.element_type}")
+    return weight.values
 
 
 def _constant(

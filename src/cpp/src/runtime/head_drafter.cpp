@@ -1,4 +1,4 @@
-#include "runtime/mtp_drafter.hpp"
+#include "runtime/head_drafter.hpp"
 
 #include <algorithm>
 
@@ -17,23 +17,32 @@ constexpr size_t worth_while = size_t(64) << 20;
 
 }  // namespace
 
-MtpDrafter::MtpDrafter(std::unique_ptr<Model> head, const Model& model, size_t num_blocks,
-                       std::function<Clock::time_point()> now)
+HeadDrafter::HeadDrafter(std::unique_ptr<Model> head, const Model& model, size_t num_blocks,
+                         std::function<Clock::time_point()> now)
     : m_head(std::move(head)),
       m_size(model.hidden_size()),
       m_vocabulary(model.vocabulary()),
       m_now(std::move(now)),
       m_pool(num_blocks) {
+    const std::vector<int64_t>& tokens = m_head->drafted_tokens();
     check_argument(m_size > 0 && m_head->hidden_size() == m_size &&
-                       m_head->vocabulary() == m_vocabulary && m_head->blocks_per_state() == 0,
+                       (!tokens.empty() || m_head->vocabulary() == m_vocabulary) &&
+                       m_head->blocks_per_state() == 0,
                    ErrorCode::model_unsupported,
                    "the head that guesses further tokens is another model's: it has ",
                    m_head->hidden_size(), " hidden channels and ", m_head->vocabulary(),
                    " tokens, the model ", m_size, " and ", m_vocabulary);
+    check_argument(tokens.empty() || tokens.size() == m_head->vocabulary(),
+                   ErrorCode::model_unsupported, ParameterName("draft_model"), " has d2t for ",
+                   tokens.size(), " tokens, but logits of ", m_head->vocabulary());
+    for (const int64_t token : tokens)
+        check_argument(token >= 0 && size_t(token) < m_vocabulary, ErrorCode::model_unsupported,
+                       ParameterName("draft_model"), " drafts token ", token,
+                       " by d2t; allowed: [0, ", m_vocabulary, ")");
     m_head->allocate_cache(num_blocks);
 }
 
-void MtpDrafter::observe(const Batch& batch, const float* states) {
+void HeadDrafter::observe(const Batch& batch, const float* states) {
     m_readings.clear();
     for (const BatchEntry& entry : batch.entries) {
         SequenceState& sequence = state_of(*entry.sequence);
@@ -46,8 +55,8 @@ void MtpDrafter::observe(const Batch& batch, const float* states) {
     run(/*asked=*/false);
 }
 
-MtpDrafter::Context& MtpDrafter::keep(SequenceState& sequence, const float* states,
-                                      size_t num_tokens) {
+HeadDrafter::Context& HeadDrafter::keep(SequenceState& sequence, const float* states,
+                                        size_t num_tokens) {
     const size_t begin = sequence.num_cached, end = begin + num_tokens;
     const auto found = m_contexts.find(&sequence);
     if (found != m_contexts.end()) {
@@ -69,7 +78,7 @@ MtpDrafter::Context& MtpDrafter::keep(SequenceState& sequence, const float* stat
     return context;
 }
 
-void MtpDrafter::confirm(Context& context) {
+void HeadDrafter::confirm(Context& context) {
     context.num_cached = context.num_read;
     release_blocks(context, context.num_read);
     const SequenceState& original = *context.original;
@@ -82,14 +91,14 @@ void MtpDrafter::confirm(Context& context) {
     context.states.resize(num_states * m_size);
 }
 
-MtpDrafter::Reading MtpDrafter::due(Context& context) const {
+HeadDrafter::Reading HeadDrafter::due(Context& context) const {
     const SequenceState& original = *context.original;
     const size_t begin = context.first + 1;
     const size_t end = std::min(begin + num_stated(context), original.num_committed());
     return {&context, end - std::min(end, begin + context.num_read), false};
 }
 
-void MtpDrafter::extend(const std::vector<SequenceState*>& sequences) {
+void HeadDrafter::extend(const std::vector<SequenceState*>& sequences) {
     m_readings.clear();
     for (const SequenceState* sequence : sequences) {
         const auto found = m_contexts.find(sequence);
@@ -110,7 +119,7 @@ void MtpDrafter::extend(const std::vector<SequenceState*>& sequences) {
     run(/*asked=*/true);
 }
 
-void MtpDrafter::run(bool asked) {
+void HeadDrafter::run(bool asked) {
     Batch batch;
     const size_t num_logits = asked ? 1 : 0;
     auto left = m_readings.begin();
@@ -138,7 +147,7 @@ void MtpDrafter::run(bool asked) {
     }
 }
 
-void MtpDrafter::compute(const Batch& batch, bool asked) {
+void HeadDrafter::compute(const Batch& batch, bool asked) {
     float* input = m_head->hidden_input(batch.num_tokens);
     for (const Reading& reading : m_readings) {
         const Context& context = *reading.context;
@@ -157,29 +166,31 @@ void MtpDrafter::compute(const Batch& batch, bool asked) {
     }
     if (!asked) return;
     const float* guesses = m_head->hidden_states();
+    const std::vector<int64_t>& tokens = m_head->drafted_tokens();
     for (size_t i = 0; i < m_readings.size(); ++i) {
         Context& context = *m_readings[i].context;
         context.guess.assign(guesses + i * m_size, guesses + (i + 1) * m_size);
-        context.original->drafts->proposed.push_back(
-            likeliest_draft(logits.row(i), logits.vocabulary));
+        Draft draft = likeliest_draft(logits.row(i), logits.vocabulary);
+        if (!tokens.empty()) draft.token = tokens[size_t(draft.token)];
+        context.original->drafts->proposed.push_back(draft);
     }
     m_times.record(batch.num_tokens, double(microseconds_since(begin, m_now())));
 }
 
-bool MtpDrafter::take_blocks(Context& context, size_t num_tokens) {
+bool HeadDrafter::take_blocks(Context& context, size_t num_tokens) {
     const size_t needed = blocks_for(context.num_cached + num_tokens, m_head->block_size());
     while (context.blocks.size() < needed && m_pool.num_free() > 0)
         context.blocks.push_back(m_pool.take());
     return context.blocks.size() >= needed;
 }
 
-void MtpDrafter::release_blocks(Context& context, size_t num_tokens) {
+void HeadDrafter::release_blocks(Context& context, size_t num_tokens) {
     const size_t needed = blocks_for(num_tokens, m_head->block_size());
     for (; context.blocks.size() > needed; context.blocks.pop_back())
         m_pool.release(context.blocks.back());
 }
 
-void MtpDrafter::drop(const SequenceState& sequence) {
+void HeadDrafter::drop(const SequenceState& sequence) {
     const auto found = m_contexts.find(&sequence);
     if (found == m_contexts.end()) return;
     release_blocks(found->second, 0);
@@ -188,7 +199,7 @@ void MtpDrafter::drop(const SequenceState& sequence) {
         for (const BlockRange& range : m_pool.forget_free()) m_head->cache().give_back(range);
 }
 
-void MtpDrafter::finish(const SequenceState& sequence) {
+void HeadDrafter::finish(const SequenceState& sequence) {
     m_repeats.finish(sequence);
     drop(sequence);
 #ifndef NDEBUG

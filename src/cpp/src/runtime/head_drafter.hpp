@@ -1,4 +1,4 @@
-// Drafts by a head of the model's own that guesses further tokens: multi-token prediction.
+// Drafts by a head that reads the model's hidden states: multi-token prediction, EAGLE-3.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@
 
 namespace pagewheel {
 
-/// The head reads each token together with the model's hidden state of the token before, and gives
+/// The head reads each token together with the model's hidden state of the token before (of its
+/// last layer, or for EAGLE-3 what was made of three layers: CompileOptions::partner), and gives
 /// what comes next. For further drafts it goes on from its own guess and its own hidden state. It
 /// attends to what it has read of the sequence, in a cache of its own. What was read for a draft is
 /// read again once the model has confirmed it, with the model's hidden states.
@@ -26,12 +27,12 @@ namespace pagewheel {
 /// The head begins where a sequence's hidden states are known from: behind a cached prefix, or
 /// where its cache had no more blocks. It guesses worse then, and no answer changes. What is
 /// repeated costs nothing, so it is proposed, too.
-class MtpDrafter final : public Drafter {
+class HeadDrafter final : public Drafter {
 public:
     /// `now`: the clock that the head's time goes by. Throws InvalidArgument for a head that is not
     /// the model's.
-    MtpDrafter(std::unique_ptr<Model> head, const Model& model, size_t num_blocks,
-               std::function<Clock::time_point()> now);
+    HeadDrafter(std::unique_ptr<Model> head, const Model& model, size_t num_blocks,
+                std::function<Clock::time_point()> now);
 
     void propose(SequenceState& sequence, size_t most, std::vector<Draft>& drafts) override {
         m_repeats.propose(sequence, most, drafts);

@@ -1,6 +1,6 @@
 // Drafts by a head of the model's: what it reads, and that it changes no answer. The scripted head
 // checks in each run that every token in its cache has the right hidden state.
-#include "runtime/mtp_drafter.hpp"
+#include "runtime/head_drafter.hpp"
 
 #include <chrono>
 #include <random>
