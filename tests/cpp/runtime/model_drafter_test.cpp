@@ -69,6 +69,67 @@ TEST_F(EngineWithDraftModel, WrongDraftsAreRolledBackInBothCaches) {
     EXPECT_GT(sums().num_drafted_tokens, sums().num_accepted_tokens);
 }
 
+TEST_F(EngineWithDraftModel, AnotherVocabularyIsReadAndDraftedByItsBytes) {
+    // Of every fifth token the draft model has the characters alone; it has one for two tokens.
+    const auto text_of = [](int64_t token) {
+        return concat('<', char('0' + token / 10), char('0' + token % 10), '>');
+    };
+    std::vector<std::string> ours, theirs{"<", ">", "<07><08>"};
+    for (char digit = '0'; digit <= '9'; ++digit) theirs.emplace_back(1, digit);
+    for (int64_t token = 0; token < int64_t(ScriptedModel::words); ++token) {
+        ours.push_back(text_of(token));
+        if (token % 5 != 0) theirs.push_back(text_of(token));
+    }
+    vocabulary_maps = std::make_shared<VocabularyMaps>(ours, theirs);
+    SchedulerConfig config = scheduler();
+    for (const size_t blocks : {64, 12}) {  // of two, one is preempted
+        config.num_kv_blocks = blocks;
+        make_with(config);
+        drafting->score = [&](const Tokens& tokens, size_t count, float* logits) {
+            std::string text;
+            for (size_t i = 0; i < count; ++i) text += theirs[size_t(tokens[i])];
+            ASSERT_EQ(text.back(), '>');
+            const int64_t next = (std::stoll(text.substr(text.size() - 3)) + 1) % 100;
+            const std::string said = next == 7       ? theirs[2]
+                                     : next % 5 == 0 ? theirs[0]
+                                                     : text_of(next);
+            logits[std::find(theirs.begin(), theirs.end(), said) - theirs.begin()] = 10;
+        };
+        const GenerationHandle first = submit({1}, drafted(30, 3));
+        const GenerationHandle second = submit({44}, drafted(30, 3));
+        finish();
+        for (int64_t i = 0; i < 30; ++i) {
+            ASSERT_EQ(generated(first)[size_t(i)], 2 + i);
+            ASSERT_EQ(generated(second)[size_t(i)], 45 + i);
+        }
+        EXPECT_GT(sums().num_accepted_tokens, 25u);
+        EXPECT_EQ(sums().num_drafted_tokens, sums().num_accepted_tokens);
+    }
+    vocabulary_maps = nullptr;
+}
+
+TEST(TokenMap, WritesBytesInTheLongestTokensOfTheOther) {
+    const std::string spaces(100, ' ');
+    const TokenMap map({"abc", "abcd", "", "x", spaces,
+                        "\xff"
+                        "ab"},
+                       {"a", "ab", "c", "abc", spaces});
+    const auto written = [&](int64_t token) {
+        Tokens tokens;
+        map.append(token, tokens);
+        return tokens;
+    };
+    EXPECT_EQ(written(0), (Tokens{3}));
+    EXPECT_EQ(written(1), (Tokens{3}));  // nothing is known of d
+    EXPECT_EQ(written(2), (Tokens{0}));
+    EXPECT_EQ(written(3), (Tokens{0}));
+    EXPECT_EQ(written(4), (Tokens{4}));
+    EXPECT_EQ(written(5), (Tokens{1}));
+    EXPECT_EQ(written(6), (Tokens{0}));
+    EXPECT_EQ(map.first_of(1), 3);
+    for (const int64_t token : {2, 3, 6}) EXPECT_EQ(map.first_of(token), -1);
+}
+
 TEST_F(EngineWithDraftModel, DraftsNothingWhereTheDraftModelIsTooSlow) {
     for (const int draft_time : {20, 2000}) {
         make_with();

@@ -49,6 +49,7 @@ protected:
         parts.drafter = std::move(drafter);
         parts.draft_model = std::move(draft_model);
         parts.draft_context_length = draft_context_length;
+        parts.vocabulary_maps = vocabulary_maps;
         parts.compile_grammar = compile_grammar;
         parts.grammar_limits = grammar_limits;
         parts.now = [this] { return now; };
@@ -102,14 +103,15 @@ protected:
         return engine->submit(std::nullopt, prompt, config);
     }
 
-    size_t blocks_per_state = 0;                // of the next make()
-    bool gives_states = false;                  // the same: hidden states
-    std::unique_ptr<Drafter> drafter;           // the same
-    std::unique_ptr<Model> draft_model;         // the same
-    size_t draft_context_length = 0;            // the same
-    Admission::CompileGrammar compile_grammar;  // the same
-    GrammarLimits grammar_limits = patient();   // the same
-    Clock::time_point now = Clock::now();       // stands still
+    size_t blocks_per_state = 0;                            // of the next make()
+    bool gives_states = false;                              // the same: hidden states
+    std::unique_ptr<Drafter> drafter;                       // the same
+    std::unique_ptr<Model> draft_model;                     // the same
+    size_t draft_context_length = 0;                        // the same
+    std::shared_ptr<const VocabularyMaps> vocabulary_maps;  // the same
+    Admission::CompileGrammar compile_grammar;              // the same
+    GrammarLimits grammar_limits = patient();               // the same
+    Clock::time_point now = Clock::now();                   // stands still
     ScriptedModel* model = nullptr;
     bool has_drafter = false;  // of its own: the engine made last
     std::shared_ptr<Engine> engine;

@@ -110,18 +110,20 @@ std::optional<DraftModel> take_draft_model(ov::AnyMap& properties) {
     return draft;
 }
 
-/// Throws InvalidArgument where a token of one is another one's number.
-void check_vocabulary(const Tokenizer& tokenizer, const Tokenizer& drafts) {
+/// Null where both have the same tokens.
+std::shared_ptr<const VocabularyMaps> vocabulary_maps(const Tokenizer& tokenizer,
+                                                      const Tokenizer& drafts) {
     const std::vector<std::string> ours = tokenizer.get_vocab_vector();
-    const std::vector<std::string> theirs = drafts.get_vocab_vector();
+    std::vector<std::string> theirs = drafts.get_vocab_vector();
     // Padding at the end differs between models of one family.
-    const size_t both = std::min(ours.size(), theirs.size());
-    const auto same =
-        size_t(std::mismatch(ours.begin(), ours.begin() + ptrdiff_t(both), theirs.begin()).first -
-               ours.begin());
-    check_argument(same == both, ErrorCode::model_unsupported, ParameterName("draft_model"),
-                   " has another vocabulary: its token ", same,
-                   " has another text; allowed: a model with the same tokens");
+    const auto both = ptrdiff_t(std::min(ours.size(), theirs.size()));
+    if (std::equal(ours.begin(), ours.begin() + both, theirs.begin())) return nullptr;
+    // The first and the last token of texts have other names elsewhere.
+    for (const auto id : {&Tokenizer::get_bos_token_id, &Tokenizer::get_eos_token_id}) {
+        const auto our = size_t((tokenizer.*id)()), their = size_t((drafts.*id)());
+        if (our < ours.size() && their < theirs.size()) theirs[their] = ours[our];
+    }
+    return std::make_shared<VocabularyMaps>(ours, theirs);
 }
 
 /// "enable_save_ov_model" leaves what a .gguf file became beside it.
@@ -156,7 +158,7 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
                        head ? &*head : nullptr);
         tokenizer.emplace(given ? *given : reading.get());
         if (!drafting) return;
-        if (!head) check_vocabulary(*tokenizer, Tokenizer(drafting->path()));
+        if (!head) maps = vocabulary_maps(*tokenizer, Tokenizer(drafting->path()));
         const DraftModel own = draft.value_or(DraftModel());
         draft_model = load_model(*drafting, own.device.empty() ? device : own.device,
                                  own.properties.empty() ? properties : own.properties,
@@ -168,6 +170,7 @@ struct ContinuousBatchingPipeline::Impl::Loaded {
     ModelFolder folder;
     std::unique_ptr<Model> model, draft_model;
     size_t draft_context_length = 0;
+    std::shared_ptr<const VocabularyMaps> maps;
     std::optional<Tokenizer> tokenizer;
 };
 
@@ -185,6 +188,7 @@ ContinuousBatchingPipeline::Impl::Impl(Loaded&& loaded, const SchedulerConfig& s
     parts.draft_model = std::move(loaded.draft_model);
     m_has_draft_model = parts.draft_model != nullptr;
     parts.draft_context_length = loaded.draft_context_length;
+    parts.vocabulary_maps = std::move(loaded.maps);
     parts.decoders = decoders_of(tokenizer);
     parts.encode = [tokenizer = tokenizer](const std::string& text) {
         return tokenizer.encode(text, /*add_special_tokens=*/false);

@@ -128,8 +128,8 @@ std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const Schedu
         parts.drafter =
             std::make_unique<HeadDrafter>(std::move(parts.draft_model), *m_model, blocks, m_now);
     } else if (parts.draft_model) {
-        const ModelDrafter::Limits limits{blocks, parts.draft_context_length,
-                                          m_model->vocabulary()};
+        const ModelDrafter::Limits limits{blocks, parts.draft_context_length, m_model->vocabulary(),
+                                          parts.vocabulary_maps};
         parts.drafter =
             std::make_unique<ModelDrafter>(std::move(parts.draft_model), config, limits, m_now);
     }

@@ -26,6 +26,7 @@
 #include "runtime/output.hpp"
 #include "runtime/requests.hpp"
 #include "runtime/statistics.hpp"
+#include "runtime/token_map.hpp"
 #include "runtime/token_step.hpp"
 #include "scheduling/scheduler.hpp"
 
@@ -43,7 +44,9 @@ struct EngineParts {
     std::unique_ptr<Drafter> drafter;
     std::unique_ptr<Model> draft_model;  ///< null: none; it may be a head of the model's
     size_t draft_context_length = 0;     ///< as context_length
-    GrammarLimits grammar_limits = {};   ///< of what a step and a sequence may take
+    /// Null: the draft model has the model's vocabulary.
+    std::shared_ptr<const VocabularyMaps> vocabulary_maps;
+    GrammarLimits grammar_limits = {};  ///< of what a step and a sequence may take
     std::function<Clock::time_point()> now = Clock::now;  ///< of deadlines and steps
 };
 

@@ -43,16 +43,16 @@ ModelDrafter::ModelDrafter(std::unique_ptr<Model> model, const SchedulerConfig& 
       m_scheduler(config, limits.num_blocks, with_cache(*m_model, limits.num_blocks).block_size()) {
 }
 
-bool ModelDrafter::can_read(const SequenceState& sequence) const {
-    const size_t count = sequence.tokens.size() + sequence.drafts->proposed.size();
-    return count <= m_scheduler.max_tokens() &&
-           (m_limits.context_length == 0 || count < m_limits.context_length);
+bool ModelDrafter::can_read(size_t num_tokens) const {
+    return num_tokens <= m_scheduler.max_tokens() &&
+           (m_limits.context_length == 0 || num_tokens < m_limits.context_length);
 }
 
 void ModelDrafter::extend(const std::vector<SequenceState*>& sequences) {
     m_wanted.clear();
     for (SequenceState* sequence : sequences)
-        if (can_read(*sequence)) follow(*sequence);
+        if (can_read(sequence->tokens.size() + sequence->drafts->proposed.size()))
+            follow(*sequence);
     if (m_wanted.empty()) return;
     try {
         run();
@@ -72,39 +72,55 @@ void ModelDrafter::follow(SequenceState& sequence) {
         shadow->original = &sequence;
         shadow->priority = sequence.priority;
         shadow->prefix_key = sequence.prefix_key;
-        shadow->prompt_length = sequence.prompt_length;
     }
     std::vector<int64_t>& tokens = shadow->tokens;
+    std::vector<int64_t>& read = shadow->read;
+    std::vector<size_t>& ends = shadow->ends;
     const std::vector<Draft>& drafts = sequence.drafts->proposed;
+    const size_t count = sequence.tokens.size();
+    const auto drop = [&] {
+        m_scheduler.discard(*shadow);
+        m_shadows.erase(&sequence);
+    };
+    // After a preemption the shadow has lost its drafts.
+    for (; !ends.empty() && ends.back() > tokens.size(); ends.pop_back()) read.pop_back();
     if (drafts.empty()) {
         // What of the drafts was confirmed is computed.
         size_t& known = shadow->num_known;
-        const size_t most = std::min(tokens.size(), sequence.tokens.size());
-        while (known < most && tokens[known] == sequence.tokens[known]) ++known;
+        const size_t most = std::min(read.size(), count);
+        while (known < most && read[known] == sequence.tokens[known]) ++known;
         shadow->num_drafted = 0;
-        tokens.resize(known);
-        const size_t computed = std::min(known, sequence.tokens.size() - 1);
+        read.resize(known);
+        ends.resize(known);
+        tokens.resize(known > 0 ? ends.back() : 0);
+        const size_t computed = tokens.size() - (known < count ? 0 : 1);
         if (shadow->num_cached > computed)
             m_scheduler.rollback(*shadow, shadow->num_cached - computed);
-        const auto beyond = [&](int64_t token) { return size_t(token) >= m_model->vocabulary(); };
-        const auto fresh = sequence.tokens.begin() + ptrdiff_t(known);
-        if (std::any_of(fresh, sequence.tokens.end(), beyond)) {
-            m_scheduler.discard(*shadow);
-            m_shadows.erase(&sequence);
-            return;
+        for (; known < count; ++known) {
+            const int64_t token = sequence.tokens[known];
+            if (!m_limits.maps && size_t(token) >= m_model->vocabulary()) return drop();
+            append(*shadow, token);
         }
-        tokens.insert(tokens.end(), fresh, sequence.tokens.end());
-        known = tokens.size();
     }
-    // After a preemption the shadow has lost earlier drafts, too.
-    while (tokens.size() < sequence.tokens.size() + drafts.size())
-        tokens.push_back(drafts[tokens.size() - sequence.tokens.size()].token);
-    shadow->num_drafted = drafts.size();
-    if (is_new)
+    while (read.size() < count + drafts.size()) append(*shadow, drafts[read.size() - count].token);
+    shadow->num_drafted = tokens.size() - ends[count - 1];
+    if (!can_read(tokens.size())) return drop();
+    if (is_new) {
+        shadow->prompt_length = ends[sequence.prompt_length - 1];
         m_scheduler.add(*shadow);
-    else
+    } else {
         m_scheduler.resume(*shadow);
+    }
     m_wanted.insert(shadow.get());
+}
+
+void ModelDrafter::append(Shadow& shadow, int64_t token) const {
+    if (m_limits.maps)
+        m_limits.maps->to_draft_model.append(token, shadow.tokens);
+    else
+        shadow.tokens.push_back(token);
+    shadow.read.push_back(token);
+    shadow.ends.push_back(shadow.tokens.size());
 }
 
 void ModelDrafter::run() {
@@ -127,9 +143,10 @@ void ModelDrafter::take_drafts(const Batch& batch, const Logits& logits) {
     size_t row = 0;
     for (const BatchEntry& entry : batch.entries) {
         row += entry.num_logits;
-        if (entry.num_logits == 0 || m_wanted.count(entry.sequence) == 0) continue;
-        const Draft draft = likeliest_draft(logits.row(row - 1), logits.vocabulary);
-        if (size_t(draft.token) >= m_limits.vocabulary) continue;
+        if (entry.sequence->num_uncached() > 0 || m_wanted.count(entry.sequence) == 0) continue;
+        Draft draft = likeliest_draft(logits.row(row - 1), logits.vocabulary);
+        if (m_limits.maps) draft.token = m_limits.maps->to_model.first_of(draft.token);
+        if (draft.token < 0 || size_t(draft.token) >= m_limits.vocabulary) continue;
         const auto& shadow = static_cast<const Shadow&>(*entry.sequence);
         shadow.original->drafts->proposed.push_back(draft);
     }

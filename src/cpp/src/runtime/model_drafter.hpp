@@ -1,4 +1,4 @@
-// Drafts by a smaller model with the same vocabulary.
+// Drafts by a smaller model.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,7 @@
 #include "runtime/drafting.hpp"
 #include "runtime/step_times.hpp"
 #include "runtime/suffix_drafter.hpp"
+#include "runtime/token_map.hpp"
 #include "scheduling/scheduler.hpp"
 
 namespace pagewheel {
@@ -27,12 +28,16 @@ Draft likeliest_draft(const float* logits, size_t vocabulary);
 /// shares prefixes, preempts where blocks are short, and reads prompts in chunks: of each prompt
 /// one in a step, and its sequence has no drafts before it is read. What is repeated costs nothing,
 /// so it is proposed, too.
+///
+/// A draft model with another vocabulary reads each of the sequence's tokens as its own tokens with
+/// the same bytes. Of the bytes of its likeliest token the model's first token is the draft.
 class ModelDrafter final : public Drafter {
 public:
     struct Limits {
         size_t num_blocks;      ///< of the draft model's cache
         size_t context_length;  ///< positions the draft model was made for; 0: not known
         size_t vocabulary;      ///< of the model that is drafted for
+        std::shared_ptr<const VocabularyMaps> maps = nullptr;  ///< null: both have the same
     };
 
     /// The config is the pipeline's. `now`: the clock that the draft model's time goes by. Throws
@@ -53,10 +58,13 @@ private:
     /// The draft model's sequence of another one.
     struct Shadow : Sequence {
         SequenceState* original = nullptr;
-        size_t num_known = 0;  ///< tokens, from the first on, that both have
+        std::vector<int64_t> read;  ///< the original's tokens that `tokens` have the bytes of
+        std::vector<size_t> ends;   ///< of `tokens`, behind each of them
+        size_t num_known = 0;       ///< of `read`, from the first on, the original has
     };
 
-    bool can_read(const SequenceState& sequence) const;
+    bool can_read(size_t num_tokens) const;
+    void append(Shadow& shadow, int64_t token) const;
     /// Makes its shadow have the sequence's tokens and its drafts, the last of them to be computed.
     void follow(SequenceState& sequence);
     void run();
