@@ -40,8 +40,8 @@ struct PAGEWHEEL_API SchedulerConfig {
     /// states (docs/caching.md). At least one is kept, unless it is 0: then nothing is shared.
     float checkpoint_fraction = 0.1f;
     /// "exact" drafts tokens and checks several in one step where that pays and changes no bit: of
-    /// a sequence that is alone. "auto": also in batches; "mtp": by the model's own head, too; "off":
-    /// for requests with num_assistant_tokens or a prediction alone (docs/speculation.md).
+    /// a sequence that is alone. "auto": also in batches. "mtp": by the model's own head, too.
+    /// "off": for requests with num_assistant_tokens or a prediction alone (docs/speculation.md).
     std::string speculation = "exact";
     /// Keeps every sequence's cache within cache_eviction_config's budget. On CPU.
     bool use_cache_eviction = false;
