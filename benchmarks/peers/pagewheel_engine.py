@@ -11,7 +11,7 @@ from benchmarks.peers.genai_api import GenaiApiEngine
 class PagewheelEngine(GenaiApiEngine):
     """pagewheel's ContinuousBatchingPipeline with its default settings.
 
-    Only prefix caching is off, because rounds repeat the same prompts. The first
+    Prefix caching and drafts are off, because rounds repeat the same prompts and answers. The first
     load of a model converts it into the user's cache, later ones find it there.
     """
 
@@ -20,6 +20,7 @@ class PagewheelEngine(GenaiApiEngine):
     def scheduler_config(self) -> Any:
         config = self._api.SchedulerConfig()
         config.enable_prefix_caching = False
+        config.speculation = "off"
         return config
 
     def open_pipeline(self, model: Path, config: Any, device: str, properties: Any) -> Any:

@@ -254,7 +254,7 @@ def test_what_is_none_is_refused() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_forced_tokens_are_those_that_the_model_is_asked_for(seed: int, real_folder: Path) -> None:
     """With log-probabilities the model is asked for each."""
-    pipeline = batching_pipeline(real_folder, num_kv_blocks=50)
+    pipeline = batching_pipeline(real_folder, num_kv_blocks=50, speculation="off")
     ways = [{}, {**SAMPLED, "rng_seed": seed}]
     for way in ways:
         texts, steps = [], []

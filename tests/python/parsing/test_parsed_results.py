@@ -128,7 +128,7 @@ def test_a_parser_can_end_the_text_as_a_tool_call(pipe: pagewheel.LLMPipeline) -
     streamer = Streamer(pipe.get_tokenizer(), [parser])
     results = pipe.generate([PROMPT], max_new_tokens=50, streamer=streamer)
     assert results.finish_reasons == [pagewheel.GenerationFinishReason.TOOL_CALL]
-    assert len(parser.tokens) == 3
+    assert len(parser.tokens) >= 3  # drafts of the same step come together
     assert parser.events == ["reset", "finish"]
     message = streamer.get_parsed_message()
     assert message == {
