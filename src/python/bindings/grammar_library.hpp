@@ -6,7 +6,8 @@
 
 namespace pagewheel::python {
 
-/// Tells the core, once. Without the package the first grammar's error says what to install.
+/// Tells the core where it is; later calls do nothing. Without the package the first grammar's
+/// error says what to install.
 void find_grammar_library();
 
 /// A StructuredOutputConfig, or a part of a compound grammar.
