@@ -78,7 +78,7 @@ std::vector<double> by_definition(const GatedDeltaRuleConfig& config, const Sequ
                 g = double(config.decay_rates[head]) *
                     std::log1p(std::exp(g + double(config.decay_bias[head])));
             double beta = double(sequence.betas.from(t).values[head]);
-            if (config.beta_is_logit) beta = 1 / (1 + std::exp(-beta));
+            if (config.beta_is_logit) beta = double(config.beta_scale) / (1 + std::exp(-beta));
             double* y = &all[t * config.value_width() + head * width];
             double squares = 0;
             for (size_t c = 0; c < width; ++c) {
@@ -151,6 +151,7 @@ void add_gates(GatedDeltaRuleConfig& config) {
     for (float& rate : config.decay_rates) rate = -std::exp(rate);
     config.decay_bias = normal(1, config.value_heads, 8).values;
     config.beta_is_logit = true;
+    config.beta_scale = 2;
     config.norm_weight = normal(1, config.value_size, 9).values;
     config.norm_epsilon = 1e-6f;
 }

@@ -221,13 +221,21 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
                                                      "linear_attention"]}),
     "qwen3_5_moe": ("qwen3_5_moe_text", {**_DELTA, **_DELTA_EXPERTS}),
     "qwen3_next": ("qwen3_next", {**_DELTA, **_DELTA_EXPERTS}),
+    # As published, without positions; and with all that is otherwise.
+    "olmo_hybrid": ("olmo_hybrid", {**_DELTA, "rope_parameters": {"rope_theta": None}}),
+    # transformers writes convolutions in three parts of one size.
+    "olmo_hybrid-rotated": ("olmo_hybrid", {**_DELTA, "linear_allow_neg_eigval": False,
+                                            "linear_key_head_dim": 20, "attention_bias": True,
+                                            "linear_value_head_dim": 10}),
 }  # fmt: skip
 
 # Model types whose layers keep states: OpenVINO's attention has no tables for them.
 WITH_STATES = (
     *("lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
-    *("granitemoehybrid", "mamba2", "falcon_h1", "nemotron_h"),
+    *("granitemoehybrid", "mamba2", "falcon_h1", "nemotron_h", "olmo_hybrid"),
 )
+# llama.cpp writes no files of them.
+WITHOUT_GGUF = ("olmo_hybrid",)
 
 
 def make(name: str, **others: Any) -> PreTrainedModel:

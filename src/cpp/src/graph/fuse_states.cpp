@@ -1,6 +1,8 @@
 #include "graph/passes.hpp"
 
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "graph/function_patterns.hpp"
@@ -89,11 +91,15 @@ std::optional<Part> part_of_split(const ov::Output<ov::Node>& value, size_t widt
     return Part{node->input_value(0), offset};
 }
 
-/// What the rule's input is computed from, if it is a sigmoid.
-ov::Output<ov::Node> logit_of(const ov::Output<ov::Node>& betas, size_t heads) {
-    const ov::Output<ov::Node> value = without_views(betas);
+/// What the rule's input is computed from, if it is a sigmoid, and what that is multiplied with.
+std::optional<std::pair<float, ov::Output<ov::Node>>> logit_of(const ov::Output<ov::Node>& betas,
+                                                               size_t heads) {
+    ov::Output<ov::Node> value = without_views(betas);
+    float scale = 1;
+    if (const auto product = split_operands<ov::op::v1::Multiply>(value, scalar))
+        std::tie(scale, value) = *product;
     if (!as<ov::op::v0::Sigmoid>(value) || row_width(value.get_partial_shape()) != heads) return {};
-    return value.get_node()->input_value(0);
+    return std::make_pair(scale, value.get_node()->input_value(0));
 }
 
 std::optional<std::vector<float>> each_head(const ov::Output<ov::Node>& value, size_t heads) {
@@ -163,9 +169,9 @@ bool fuse_rule(const std::shared_ptr<GatedDeltaRule>& node) {
         offsets[i] = part->offset;
         changed = true;
     }
-    if (const auto logit = logit_of(inputs[GatedDeltaRule::betas], config->value_heads);
-        logit.get_node()) {
-        inputs[GatedDeltaRule::betas] = as_rows(logit);
+    if (const auto logit = logit_of(inputs[GatedDeltaRule::betas], config->value_heads)) {
+        inputs[GatedDeltaRule::betas] = as_rows(logit->second);
+        config->beta_scale = logit->first;
         config->beta_is_logit = changed = true;
     }
     if (auto decay = decay_of(inputs[GatedDeltaRule::decays], config->value_heads)) {

@@ -65,7 +65,8 @@ private:
                     m_config.decay_rates[m_head] * softplus(decay + m_config.decay_bias[m_head]);
             chunk.decays[t] = std::exp(decay);
             const float beta = m_inputs.betas.row(row + t)[m_head];
-            chunk.betas[t] = m_config.beta_is_logit ? 1 / (1 + std::exp(-beta)) : beta;
+            chunk.betas[t] =
+                m_config.beta_is_logit ? m_config.beta_scale / (1 + std::exp(-beta)) : beta;
         }
         if (!m_config.norm_weight.empty()) {
             chunk.gates = part(m_inputs.gates, values_at);

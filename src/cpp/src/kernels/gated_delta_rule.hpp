@@ -30,7 +30,9 @@ struct GatedDeltaRuleConfig {
     /// Not empty: in place of g comes a, and g = decay_rates[head] softplus(a + decay_bias[head]),
     /// with rates below 0.
     std::vector<float> decay_rates, decay_bias;
-    bool beta_is_logit = false;  ///< beta is the sigmoid of what comes in its place
+    /// beta is beta_scale times the sigmoid of what comes in its place.
+    bool beta_is_logit = false;
+    float beta_scale = 1;
 
     /// [value_size] or empty. Not empty: y becomes norm_weight * y / sqrt(mean(y^2) +
     /// norm_epsilon) * silu(z), head by head.

@@ -29,7 +29,8 @@ class Part:
     `rows` are taken along `axis`, where the tensor must be `length` long. `transposed`: the
     last two dimensions are swapped first. `unsqueezed`: the tensor is the only row of a matrix.
     `scales`: what the part's rows are multiplied with and how many of them, one scale after the
-    other; the only one is for all rows, whatever their number.
+    other; the only one is for all rows, whatever their number. `joined`: of several parts this one
+    is so many rows, which the next one's follow; 0: parts are stacked.
     """
 
     tensor: str
@@ -39,6 +40,7 @@ class Part:
     transposed: bool = False
     unsqueezed: bool = False
     scales: tuple[tuple[float, int], ...] = ()
+    joined: int = 0
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The tensor's shape where the part has `shape`."""
@@ -50,7 +52,7 @@ class Part:
         return (1, *result) if self.unsqueezed else tuple(result)
 
 
-# One part, or one for each expert.
+# One part, or one for each expert, or parts whose rows are joined.
 Recipe = tuple[Part, ...]
 
 

@@ -32,7 +32,7 @@ from .gguf_config import Config, GGUFConfig
 from .reader import Reader
 
 
-def _attends(reader: Reader) -> list[bool]:
+def attending_layers(reader: Reader) -> list[bool]:
     """Of each layer, whether it attends: by default each fourth."""
     config = reader.config
     types = config.list_of("layer_types", str, config.layers)
@@ -59,7 +59,7 @@ def _hybrid(reader: Reader, mlp: Mlp | Experts) -> Architecture:
     )
     attention = reader.attention(query_key_norm=QueryKeyNorm.HEAD, output_gate=True)
     arch = reader.architecture(attention, mlp, [0] * config.layers, norm_offset=1.0)
-    attends = _attends(reader)
+    attends = attending_layers(reader)
     return arch.with_layers(
         lambda index, layer: layer if attends[index] else replace(layer, mixer=net)
     )

@@ -25,6 +25,7 @@ from . import (
     mamba2,
     mixtures,
     nemotron_h,
+    olmo_hybrid,
     phi3,
     phimoe,
     qwen,
@@ -37,7 +38,7 @@ from .reader import ModelConfig, Reader
 
 _MODULES = (
     *(llama, qwen, gpt_oss, deepseek, mixtures, phi3, phimoe),
-    *(gemma, gemma3n, gemma4, yoco, lfm2, qwen_hybrid),
+    *(gemma, gemma3n, gemma4, yoco, lfm2, qwen_hybrid, olmo_hybrid),
     *(granite_hybrid, mamba2, falcon_h1, nemotron_h),
 )
 _FAMILIES: tuple[Family, ...] = tuple(each.FAMILY for each in _MODULES)

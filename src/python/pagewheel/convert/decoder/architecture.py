@@ -180,6 +180,8 @@ class GatedDeltaNet:
     key_size: int
     value_size: int
     length: int
+    beta_scale: float = 1.0  # betas are this times a sigmoid
+    norm_eps: float | None = None  # None: the architecture's
 
     def __post_init__(self) -> None:
         _check_positive(self, "key_heads", "value_heads", "key_size", "value_size")
@@ -328,6 +330,7 @@ class Layer:
     # moe.router_scale [hidden] and moe.expert_scales [count], and three norms of their own.
     beside: Experts | None = None
     scaled: bool = False  # the layer's output is multiplied by a number, "layer_scalar"
+    norms: NormPlacement | None = None  # None: the architecture's
 
     @property
     def attention(self) -> Attention:
@@ -459,6 +462,10 @@ class Architecture:
         layers = tuple(change(index, layer) for index, layer in enumerate(self.layers))
         return replace(self, layers=layers, **others)
 
+    def norms_of(self, layer: int) -> tuple[str | None, ...]:
+        """The value of the layer's NormPlacement."""
+        return (self.layers[layer].norms or self.norms).value
+
     @property
     def attentions(self) -> dict[int, Attention]:
         """The attention of the layers that have one, by the layer's number."""
@@ -493,8 +500,9 @@ def weight_shapes(arch: Architecture) -> Shapes:
         shapes["fc"] = (hidden, 2 * hidden)
     for index, layer in enumerate(arch.layers):
         own: Shapes = {}
-        for half, norms in ((layer.mixer, arch.norms.value[:2]), (layer.mlp, arch.norms.value[2:])):
-            for norm in filter(None, norms if half is not None else ()):
+        norms = arch.norms_of(index)
+        for half, own_norms in ((layer.mixer, norms[:2]), (layer.mlp, norms[2:])):
+            for norm in filter(None, own_norms if half is not None else ()):
                 own |= _norm(arch, norm)
         mixers: tuple[Mixer | None, ...] = (layer.mixer, layer.recurrence)
         for mixer in mixers:

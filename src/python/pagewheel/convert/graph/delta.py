@@ -11,7 +11,7 @@ from ..decoder.architecture import GatedDeltaNet
 from ..weights.weight import dense_f32
 from .attention import Inputs
 from .convolution import convolved
-from .nodes import Weighted, f32, i32, i64, named
+from .nodes import Weighted, f32, i32, i64, named, scaled
 
 # Of the lengths of queries and keys, as the paper's implementations have it.
 _EPSILON = 1e-6
@@ -44,13 +44,13 @@ class DeltaBuilder:
             self._keys(query, net),
             self._keys(key, net),
             ops.reshape(value, i64([0, 0, net.value_heads, net.value_size]), True),
-            *self._gates(x, prefix),
+            *self._gates(x, net, prefix),
             layer,
         )
         # Heads by themselves: OpenVINO's pass counts the key heads, of which there may be fewer.
         attended = ops.reshape(attended, i64([-1, net.value_size]), False)
         weight = dense_f32(self.weighted.weight(f"{prefix}.norm"))
-        normed = ops.multiply(ops.constant(weight), self.weighted.unit_rms(attended))
+        normed = ops.multiply(ops.constant(weight), self.weighted.unit_rms(attended, net.norm_eps))
         gates = self.weighted.linear(x, f"{prefix}.in_proj_z")
         gate = ops.swish(ops.reshape(gates, i64([-1, net.value_size]), False))
         gated = named(ops.multiply(normed, gate), f"model.{prefix}.norm")
@@ -73,13 +73,13 @@ class DeltaBuilder:
         length = ops.sqrt(ops.add(squares, f32(_EPSILON)))
         return ops.multiply(heads, ops.divide(f32(1.0), length))
 
-    def _gates(self, x: ov.Node, prefix: str) -> tuple[ov.Node, ov.Node]:
+    def _gates(self, x: ov.Node, net: GatedDeltaNet, prefix: str) -> tuple[ov.Node, ov.Node]:
         """The logarithm of the decay, and beta: [batch, tokens, value heads] each."""
         beta = ops.sigmoid(self.weighted.linear(x, f"{prefix}.in_proj_b"))
         rates = -np.exp(dense_f32(self.weighted.weight(f"{prefix}.A_log")))
         bias = ops.constant(dense_f32(self.weighted.weight(f"{prefix}.dt_bias")))
         steps = ops.softplus(ops.add(self.weighted.linear(x, f"{prefix}.in_proj_a"), bias))
-        return ops.multiply(ops.constant(rates), steps), beta
+        return ops.multiply(ops.constant(rates), steps), scaled(beta, net.beta_scale)
 
     def _delta_rule(
         self,
@@ -96,7 +96,7 @@ class DeltaBuilder:
         heads_first, tokens_last = i64([0, 2, 1, 3]), i64([0, 2, 1])
         size = ops.gather(ops.shape_of(query, "i64"), i64(3), i64(0))
         scale = ops.power(ops.convert(size, "f32"), f32(0.5))
-        scaled = ops.divide(ops.transpose(query, heads_first), scale)
+        query = ops.divide(ops.transpose(query, heads_first), scale)
         past, variable = self.inputs.state(
             f"cache_params.past.ssm.{layer}",
             f"cache_params.present.ssm.{layer}",
@@ -104,7 +104,7 @@ class DeltaBuilder:
         )
         shape = ops.gather(ops.shape_of(value, "i64"), heads_first, i64(0))
         output, state = _loop(
-            scaled,
+            query,
             ops.transpose(key, heads_first),
             ops.transpose(value, heads_first),
             ops.transpose(decay, tokens_last),

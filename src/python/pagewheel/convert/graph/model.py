@@ -261,7 +261,7 @@ class DecoderBuilder:
         return self._added(hidden, self.mlp(hidden, layer), f"model.layers.{layer}.residual")
 
     def mixer_input(self, hidden: ov.Node, layer: int) -> ov.Node:
-        norm = self.arch.norms.value[0]
+        norm = self.arch.norms_of(layer)[0]
         if self.arch.eagle3 is None:
             return self.normed(hidden, layer, norm)
         normed = [
@@ -283,10 +283,10 @@ class DecoderBuilder:
             mixed = self.convolution.build(normed, layer)
         if recurrence is not None:
             mixed = ops.add(self.mamba.build(normed, recurrence, layer), mixed)
-        return self.normed(mixed, layer, self.arch.norms.value[1])
+        return self.normed(mixed, layer, self.arch.norms_of(layer)[1])
 
     def mlp(self, hidden: ov.Node, layer: int) -> ov.Node:
-        _, _, before, after = self.arch.norms.value
+        _, _, before, after = self.arch.norms_of(layer)
         mlp, prefix = self.arch.layers[layer].mlp, f"layers.{layer}.mlp"
         assert mlp is not None
         output = build_mlp(self.weighted, self.normed(hidden, layer, before), mlp, prefix)
@@ -312,7 +312,7 @@ class DecoderBuilder:
         """[batch, tokens, streams, hidden], the same shape back."""
         predictions = streams.predicted(hidden, layer)
         active = streams.active(predictions)
-        normed = self.normed(active, layer, self.arch.norms.value[0])
+        normed = self.normed(active, layer, self.arch.norms_of(layer)[0])
         attended = ops.add(active, self.attended(normed, layer))
         beside = streams.laurel(normed, layer)
         joined = scaled(ops.add(attended, beside), 2.0**-0.5)

@@ -107,8 +107,8 @@ class Weighted:
         constant = named(ops.constant(gamma), f"model.{name}.weight")
         return named(ops.multiply(constant, self.unit_rms(x)), f"model.{name}")
 
-    def unit_rms(self, x: ov.Node) -> ov.Node:
-        """x / sqrt(mean(x^2) + eps) over the last dimension."""
+    def unit_rms(self, x: ov.Node, eps: float | None = None) -> ov.Node:
+        """x / sqrt(mean(x^2) + eps) over the last dimension; the architecture's eps if none."""
         mean = ops.reduce_mean(ops.power(x, f32(2.0)), i64([-1]), True)
-        root = ops.sqrt(ops.add(mean, f32(self.arch.norm_eps)))
+        root = ops.sqrt(ops.add(mean, f32(self.arch.norm_eps if eps is None else eps)))
         return ops.multiply(x, ops.divide(f32(1.0), root))

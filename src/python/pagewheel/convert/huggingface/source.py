@@ -133,18 +133,20 @@ class HuggingFaceSource:
     def _stack(self, name: str, parts: Recipe) -> DenseWeight:
         """Filled part by part: beside the stack there is one of them at a time."""
         stack: npt.NDArray[Any] | None = None
-        element_type = ov.Type.f32
-        for index, part in enumerate(parts):
+        element_type, begin = ov.Type.f32, 0
+        for part in parts:
             each = self._part(part)
             if stack is None:
-                stack = np.empty((len(parts), *each.shape), each.values.dtype)
+                stack = np.empty(self._shapes[name], each.values.dtype)
                 element_type = each.element_type
             if each.element_type != element_type:
                 raise ConversionError(
                     f"{self.folder.path}: the parts of {name!r} must be stored in one type, got "
                     f"{element_type.to_string()} and {each.element_type.to_string()}"
                 )
-            stack[index] = each.values
+            end = begin + (part.joined or 1)
+            stack[begin:end] = each.values
+            begin = end
             self._pages.give_back()
         assert stack is not None
         return DenseWeight(stack, element_type)
@@ -201,7 +203,8 @@ class HuggingFaceSource:
         for name, shape in self._shapes.items():
             parts = self._recipe(name)
             for part in parts:
-                used |= self._check_part(part, shape if len(parts) == 1 else shape[1:])
+                own = shape if len(parts) == 1 else shape[1:]
+                used |= self._check_part(part, (part.joined, *own) if part.joined else own)
         if self.architecture.tied_embeddings:
             used.add("lm_head.weight")  # a copy of the embeddings
         if self.architecture.eagle3 is not None:  # the model's embeddings, and maps of tokens
