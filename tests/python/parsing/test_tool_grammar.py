@@ -310,6 +310,26 @@ def test_python_values_of_every_kind_are_written(smollm2_tokenizer: pagewheel.To
         assert not grammar.accepts(f"[f({bad})]"), bad
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_of_many_tools_without_required_arguments_can_be_called(
+    family: str, smollm2_tokenizer: pagewheel.Tokenizer
+) -> None:
+    point = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    schema = {"type": "object", "properties": {f"p{i}": point for i in range(6)}}
+    tools = [
+        {"type": "function", "function": {"name": f"tool_{i}", "parameters": schema}}
+        for i in range(60)
+    ]
+    config = pagewheel.tool_call_grammar(tools, family, tool_choice="required")
+    matcher = pagewheel.Grammar(config, smollm2_tokenizer).matcher()
+    variant = next(v for v in VARIANTS if v.partition("/")[0] == family)
+    call = rendered(variant, [Call("tool_59", {"p1": {"x": 1}, "p5": {"x": 2}})])
+    for token in smollm2_tokenizer.encode(call, add_special_tokens=False).input_ids.data[0]:
+        assert token in matcher.allowed_tokens()
+        matcher.accept(int(token))
+    assert matcher.is_accepting
+
+
 def test_arguments_that_the_schema_leaves_open_come_where_it_says_so(
     smollm2_tokenizer: pagewheel.Tokenizer,
 ) -> None:

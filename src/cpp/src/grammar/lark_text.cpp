@@ -54,14 +54,19 @@ void LarkWriter::set_rule(const std::string& name, const std::string& body) {
 }
 
 std::string LarkWriter::add_rule(const std::string& body, const std::string& attributes) {
-    const std::string name = reserve_rule();
-    m_text += name + attributes + ": " + body + '\n';
-    return name;
+    return add("r", attributes + ": " + body + '\n');
 }
 
 std::string LarkWriter::add_terminal(const std::string& body) {
-    const std::string name = "T" + std::to_string(m_count++);
-    m_text += name + ": " + body + '\n';
+    return add("T", ": " + body + '\n');
+}
+
+std::string LarkWriter::add(const char* kind, const std::string& definition) {
+    std::string& name = m_names[kind + definition];
+    if (name.empty()) {
+        name = kind + std::to_string(m_count++);
+        m_text += name + definition;
+    }
     return name;
 }
 

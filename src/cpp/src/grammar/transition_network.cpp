@@ -1,6 +1,8 @@
 #include "grammar/transition_network.hpp"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <utility>
 
 namespace pagewheel {
@@ -11,6 +13,8 @@ using Network = TransitionNetwork;
 // Larger networks are cut into rules, where a terminal may take too much.
 constexpr size_t most_transitions = 3000;
 
+constexpr const char* empty_text = "\"\"";
+
 std::string in_a_row(const std::string& before, const std::string& rule) {
     return before + (before.empty() || rule.empty() ? "" : " ") + rule;
 }
@@ -18,7 +22,7 @@ std::string in_a_row(const std::string& before, const std::string& rule) {
 /// Adds an alternative to the body of a rule.
 void add_alternative(std::string& body, const std::string& alternative) {
     if (!body.empty()) body += " | ";
-    body += alternative.empty() ? "\"\"" : alternative;
+    body += alternative.empty() ? empty_text : alternative;
 }
 
 /// It has the empty text alone.
@@ -77,6 +81,70 @@ void unite_finals(Network& network) {
     network.finals.erase(first_alone, network.finals.end());
     network.finals.push_back({common, {}});
 }
+
+/// Writes a network as rules of the text from a state on, so that at each place only what may come
+/// next is begun. Within a loop a rule is the text up to a state, which is recursive at its left: a
+/// list of n items would else end in n rules at once.
+class RestWriter {
+public:
+    RestWriter(const Network& network, LarkWriter& lark)
+        : m_lark(lark), m_states(network.num_states) {
+        // Parts are appended one behind the other, so only the transitions of loops lead back.
+        for (const auto& each : network.transitions) {
+            m_states[each.from].transitions.push_back(&each);
+            size_t& end = m_states[each.to].loop_end;
+            end = std::max(end, each.from);
+        }
+        for (const auto& each : network.finals) m_states[each.state].finals.push_back(&each);
+        for (size_t i = 0, loop = 0, end = 0; i < m_states.size(); ++i) {
+            if (i > end) loop = i;
+            end = std::max({i, end, m_states[i].loop_end});
+            m_states[i].loop = loop;
+        }
+    }
+
+    /// Name of the rule; empty where the text ends.
+    std::string rest(size_t entry) {
+        if (m_states[entry].rest) return *m_states[entry].rest;
+        std::string whole;
+        std::vector<std::pair<size_t, std::string>> reached{{entry, ""}};
+        std::map<size_t, std::string> names, bodies;
+        for (size_t i = 0; i < reached.size(); ++i) {
+            const auto [state, before] = reached[i];
+            for (const auto* each : m_states[state].transitions) {
+                const std::string text =
+                    in_a_row(before, in_a_row(each->before.expression, each->rule));
+                if (m_states[each->to].loop != m_states[entry].loop) {
+                    add_alternative(whole, in_a_row(text, rest(each->to)));
+                    continue;
+                }
+                const auto [name, is_new] = names.try_emplace(each->to);
+                if (is_new) {
+                    name->second = m_lark.reserve_rule();
+                    reached.push_back(*name);
+                }
+                add_alternative(bodies[each->to], text);
+            }
+            for (const auto* each : m_states[state].finals)
+                add_alternative(whole, in_a_row(before, each->after.expression));
+        }
+        for (const auto& [state, body] : bodies) m_lark.set_rule(names[state], body);
+        const bool is_end = whole == empty_text;
+        return m_states[entry].rest.emplace(is_end ? "" : m_lark.add_rule(whole));
+    }
+
+private:
+    struct State {
+        std::vector<const Network::Transition*> transitions = {};
+        std::vector<const Network::Final*> finals = {};
+        size_t loop_end = 0;  ///< the last state from which a transition leads here
+        size_t loop = 0;      ///< the first state of its loop
+        std::optional<std::string> rest = {};
+    };
+
+    LarkWriter& m_lark;
+    std::vector<State> m_states;
+};
 
 }  // namespace
 
@@ -184,21 +252,9 @@ Network NetworkWriter::apart(const Network& part) {
 std::string NetworkWriter::name(const Network& network) {
     if (network.is_regular()) {
         const std::string& expression = network.whole()->expression;
-        return m_lark.add_terminal(expression.empty() ? "\"\"" : expression);
+        return m_lark.add_terminal(expression.empty() ? empty_text : expression);
     }
-    // A rule is the text up to a state, so that it is recursive at its left: a list of n items
-    // would else end in n rules at once.
-    std::vector<std::string> names(network.num_states), bodies(network.num_states);
-    for (size_t i = 1; i < names.size(); ++i) names[i] = m_lark.reserve_rule();
-    for (const auto& each : network.transitions)
-        add_alternative(bodies[each.to],
-                        in_a_row(names[each.from], in_a_row(each.before.expression, each.rule)));
-    for (size_t i = 1; i < names.size(); ++i)
-        if (!bodies[i].empty()) m_lark.set_rule(names[i], bodies[i]);
-    std::string whole;
-    for (const auto& each : network.finals)
-        add_alternative(whole, in_a_row(names[each.state], each.after.expression));
-    return m_lark.add_rule(whole);
+    return RestWriter(network, m_lark).rest(0);
 }
 
 }  // namespace pagewheel
