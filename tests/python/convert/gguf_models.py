@@ -60,22 +60,24 @@ def write(
     *,
     fused_latent: bool = False,
     tensor_per_expert: bool = False,
+    head: torch.nn.Module | None = None,
 ) -> Path:
     """All matrices as `kind`; the byte-level vocabulary of tiny_models. `fused_latent`: DeepSeek's
     keys and values in one tensor, as its checkpoints have them. `tensor_per_expert`: as files
-    before 2024-04 have experts.
+    before 2024-04 have experts. `head`: what guesses further tokens (tiny_heads.MtpHead).
     """
     name = architecture_of(model)
     writer = gguf.GGUFWriter(path, name)
     # A plain object: transformers' own refuses numbers that differ between layers.
     numbers = SimpleNamespace(**model.config.to_dict(), fused_latent=fused_latent)
+    numbers.num_heads_behind = 0 if head is None else 1
     hybrid = model.config.model_type in gguf_hybrids.ARCHITECTURES
     if hybrid:
         gguf_hybrids.add_numbers(writer, model.config)
     else:
         _add_numbers(writer, numbers, name)
     _add_vocabulary(writer, model.config.vocab_size)
-    tensors = gguf_hybrids.tensors(model) if hybrid else _tensors(model, name, fused_latent)
+    tensors = gguf_hybrids.tensors(model) if hybrid else _tensors(model, name, fused_latent, head)
     for tensor, values in tensors.items():
         array = np.ascontiguousarray(values.detach().float().numpy())
         stem = tensor.removesuffix("_exps.weight")
@@ -91,7 +93,9 @@ def write(
 def _add_numbers(writer: gguf.GGUFWriter, config: Any, name: str) -> None:
     rope = config.rope_parameters
     rope = rope.get("full_attention", rope)
-    writer.add_block_count(config.num_hidden_layers)
+    writer.add_block_count(config.num_hidden_layers + config.num_heads_behind)
+    if config.num_heads_behind:
+        writer.add_nextn_predict_layers(config.num_heads_behind)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     if name != "gemma4":
@@ -281,12 +285,35 @@ def _add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
     writer.add_eos_token_id(2)
 
 
-def _tensors(model: PreTrainedModel, name: str, fused_latent: bool) -> dict[str, torch.Tensor]:
+def _of_head(head: torch.nn.Module, block: int) -> dict[str, torch.Tensor]:
+    """Under the names that DeepSeek's checkpoints have, which the converter gives Qwen's heads."""
+    own = {
+        "fc.": "eh_proj.",
+        "pre_fc_norm_embedding.": "enorm.",
+        "pre_fc_norm_hidden.": "hnorm.",
+        "norm.": "shared_head.norm.",
+        "layers.0.": "",
+    }
+    return {
+        f"model.layers.{block}.{new}{name.removeprefix(old)}": values
+        for name, values in head.state_dict().items()
+        for old, new in own.items()
+        if name.startswith(old)
+    }
+
+
+def _tensors(
+    model: PreTrainedModel, name: str, fused_latent: bool, head: torch.nn.Module | None
+) -> dict[str, torch.Tensor]:
     config = model.config
     kind = next(key for key, value in gguf.MODEL_ARCH_NAMES.items() if value == name)
-    names = gguf.get_tensor_name_map(kind, config.num_hidden_layers)
+    layers = config.num_hidden_layers
+    # The package's table for Qwen has no heads.
+    names = gguf.get_tensor_name_map(kind, layers + 1)
+    of_heads = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GLM4_MOE, layers + 1)
     tensors: dict[str, torch.Tensor] = {}
-    for full, values in _joined(model.state_dict()).items():
+    state = model.state_dict() | ({} if head is None else _of_head(head, layers))
+    for full, values in _joined(state).items():
         if full == "lm_head.weight" and config.tie_word_embeddings:
             continue
         parts = [(full, values)]
@@ -301,7 +328,7 @@ def _tensors(model: PreTrainedModel, name: str, fused_latent: bool) -> dict[str,
             stem, _, ending = part.replace("_correction_bias", "_correction.bias").rpartition(".")
             if ending not in ("weight", "bias"):
                 stem, ending = part, "weight"
-            mapped = names.get_name(stem)
+            mapped = names.get_name(stem) or of_heads.get_name(stem)
             assert mapped is not None, part
             if mapped.endswith("ssm_a"):
                 tensors[mapped] = changed

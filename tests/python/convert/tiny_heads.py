@@ -175,8 +175,8 @@ def make_model(name: str, **others: Any) -> Any:
 
 
 @torch.no_grad()
-def make(name: str) -> tuple[Any, MtpHead]:
-    model = make_model(name)
+def make(name: str, **others: Any) -> tuple[Any, MtpHead]:
+    model = make_model(name, **others)
     head = MtpHead(model)
     head.layers[0].self_attn.config = model.config
     return model, head.eval()

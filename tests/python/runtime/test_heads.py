@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import F32, batching_pipeline, drain
-from convert import tiny_heads, tiny_models
+from convert import gguf_models, tiny_heads, tiny_models
 from safetensors.torch import load_file, save_file
 
 import pagewheel
@@ -88,7 +88,7 @@ def answer(pipeline: Any, prompt: list[int], one: pagewheel.GenerationConfig) ->
     return list(handle.read_all()[0].generated_ids)
 
 
-def test_drafts_are_those_of_the_reference(models: Any, drafted: Drafted) -> None:
+def check_drafts(models: Any, drafted: Drafted) -> None:
     """No token comes twice, so that nothing is drafted but by the head."""
     order = torch.randperm(297, generator=torch.Generator().manual_seed(1))
     prompt = order[:80].add(3).tolist()
@@ -101,6 +101,19 @@ def test_drafts_are_those_of_the_reference(models: Any, drafted: Drafted) -> Non
     counts = tiny_heads.count_accepted(*models, prompt + expected, len(prompt), 3)
     assert (steps.num_drafted_tokens, steps.num_accepted_tokens) == counts
     assert counts[1] > 4
+
+
+def test_drafts_are_those_of_the_reference(models: Any, drafted: Drafted) -> None:
+    check_drafts(models, drafted)
+
+
+@pytest.mark.parametrize("name", ["qwen3_5-odd", "qwen3_5_moe"])
+def test_heads_in_gguf_files_draft_as_the_reference_does(name: str, tmp_path: Path) -> None:
+    types = ["linear_attention", "linear_attention", "full_attention"]
+    model, head = tiny_heads.make(name, layer_types=types)
+    file = gguf_models.write(model, tmp_path / "model.gguf", head=head)
+    folder = convert(file, tmp_path / "model", progress=False)
+    check_drafts((model, head), Drafted(folder, None))
 
 
 def test_random_requests_together_get_the_same_tokens(int8_drafted: Drafted) -> None:

@@ -97,6 +97,7 @@ def write_gguf_folder(source: Path, sha256: str, output: Path, report: Report) -
         gguf = GGUFSource(file)
         vocabulary = read_vocabulary(file, gguf.architecture.context_length)
         check_vocabulary_size(str(source), vocabulary, gguf.architecture)
+        head = gguf.head()
         ids = {
             "bos_token_id": vocabulary.bos_id,
             "eos_token_id": vocabulary.eos_id,
@@ -111,6 +112,7 @@ def write_gguf_folder(source: Path, sha256: str, output: Path, report: Report) -
             tokenizer_config=tokenizer_config(vocabulary),
             chat_template=vocabulary.chat_template,
             source={"file": shown_name(source), "sha256": sha256, "kind": "gguf"},
+            head=None if head is None else (head.architecture, head.weight),
         )
         write_folder(sources, output, report)
 

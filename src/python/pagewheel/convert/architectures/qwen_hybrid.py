@@ -238,6 +238,7 @@ def _config_of(class_name: str, model_type: str) -> Callable[[GGUFConfig], Confi
             "linear_num_value_heads": heads,
             "linear_value_head_dim": width // heads,
             "full_attention_interval": file.integer("full_attention_interval", 4),
+            "mtp_num_hidden_layers": file.integer("nextn_predict_layers", 0),
         }
         if model_type == "qwen3_5_text":
             return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +43,16 @@ _OUTSIDE_LAYERS = {
     "embed_tokens_per_layer": "per_layer_token_embd.weight",
     "per_layer_model_projection": "per_layer_model_proj.weight",
     "per_layer_projection_norm": "per_layer_proj_norm.weight",
+}
+# In the block of the head that guesses further tokens. It may lack the last two: they are the
+# model's then.
+_OF_HEAD = {
+    "fc": "eh_proj",
+    "pre_fc_norm_embedding": "enorm",
+    "pre_fc_norm_hidden": "hnorm",
+    "norm": "shared_head_norm",
+    "embed_tokens": "embed_tokens",
+    "lm_head": "shared_head_head",
 }
 # One tensor for several matrices, whose names end with a point and their number.
 _STACKED = {
@@ -128,6 +139,28 @@ class GGUFSource:
         self.kind = gguf_architecture(self.numbers)
         self.config = self.kind.config(self.numbers)
         self.architecture = self._read_architecture()
+        self._first_block = 0
+        self._describe_weights()
+
+    def head(self) -> GGUFSource | None:
+        """The head that guesses further tokens as a source of its own, if there is one."""
+        mtp = self.architecture.mtp
+        if mtp is None or self._of_head("fc") not in self._tensors:
+            return None
+        head = copy(self)
+        head._first_block = self.numbers.layers
+        shares = all(self._of_head(n) not in self._tensors for n in ("embed_tokens", "lm_head"))
+        head.architecture = replace(
+            self.architecture,
+            layers=mtp.layers,
+            reads_hidden_states=True,
+            tied_embeddings=shares and mtp.tied_embeddings,
+            mtp=None,
+        )
+        head._describe_weights()
+        return head
+
+    def _describe_weights(self) -> None:
         self._shapes = weight_shapes(self.architecture)
         self._places = self._find_weights()
         self._check_tensors()
@@ -204,20 +237,33 @@ class GGUFSource:
                 continue
             if name.startswith("layers."):
                 _, layer, part = name.split(".", 2)
+                block = f"blk.{self._first_block + int(layer)}."
                 own = self.kind.part(self.architecture, name)
                 if own is not None:
-                    places[name] = _place_of_part(own, layer)
+                    places[name] = _place_of_part(own, block)
                     continue
-                places[name] = _Place(f"blk.{layer}.{_tensor_name(part, in_layers)}", shape)
-            elif name in _OUTSIDE_LAYERS:
-                tensor = self.kind.names.get(name, _OUTSIDE_LAYERS[name])
-                places[name] = _Place(tensor, shape)
+                places[name] = _Place(block + _tensor_name(part, in_layers), shape)
+            elif name in {**_OUTSIDE_LAYERS, **_OF_HEAD}:
+                places[name] = _Place(self._outside_layers(name), shape)
             else:
                 places[name] = self._stacked_place(name, shape)
             if self._is_interleaved(name):
                 rows = self._half_split_rows(name, shape[0])
                 places[name] = replace(places[name], rows=rows)
         return places
+
+    def _of_head(self, name: str) -> str:
+        return f"blk.{self.numbers.layers}.nextn.{_OF_HEAD[name]}.weight"
+
+    def _outside_layers(self, name: str) -> str:
+        model = self.kind.names.get(name) or _OUTSIDE_LAYERS.get(name)
+        if self.architecture.reads_hidden_states and name in _OF_HEAD:
+            if model is None or name == "norm" or self._of_head(name) in self._tensors:
+                return self._of_head(name)
+            if name == "lm_head" and self.config["tie_word_embeddings"]:
+                return _OUTSIDE_LAYERS["embed_tokens"]
+        assert model is not None
+        return model
 
     def _is_interleaved(self, name: str) -> bool:
         """Without rotation the order of channels, alike in queries and keys, is no matter."""
@@ -274,18 +320,21 @@ class GGUFSource:
         for index, attention in self.architecture.attentions.items():
             if attention.cache_of is not None:  # its own keys and values are never read
                 known |= {f"blk.{index}.{each}.weight" for each in _KEYS_AND_VALUES}
-        left_out = tuple(
-            f"blk.{block}."
-            for block in range(self.numbers.layers, self.numbers.integer("block_count"))
-        )
         unknown = sorted(
-            each for each in self._tensors.keys() - known if not each.startswith(left_out)
+            each
+            for each in self._tensors.keys() - known
+            if self._is_of_head(each) == self.architecture.reads_hidden_states
         )
         if unknown:
             raise ConversionError(
                 f"{self.file.path}: {len(unknown)} tensor(s) that a {self.kind.name} model does "
                 f"not have, first {unknown[0]!r}"
             )
+
+    def _is_of_head(self, tensor: str) -> bool:
+        block = re.match(r"blk\.(\d{1,9})\.", tensor)
+        behind = self.numbers.integer("block_count")
+        return block is not None and self.numbers.layers <= int(block[1]) < behind
 
     def _half_split_rows(self, name: str, rows: int) -> npt.NDArray[np.intp]:
         """Row order that undoes llama.cpp's.
@@ -334,9 +383,9 @@ def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:
     return name if "." in name else f"{name}.{'bias' if stem != part else 'weight'}"
 
 
-def _place_of_part(part: FilePart, layer: str) -> _Place:
+def _place_of_part(part: FilePart, block: str) -> _Place:
     rows = None if part.rows is None else np.array(part.rows, np.intp)
-    return _Place(f"blk.{layer}.{part.tensor}", part.shape, rows)
+    return _Place(block + part.tensor, part.shape, rows)
 
 
 def _place_of_rows(part: Part, shape: tuple[int, ...], in_layers: Mapping[str, str]) -> _Place:
