@@ -4,6 +4,8 @@ What it says means nothing; what it takes is what a model of its size takes. The
 of another GGUF file. Needs the gguf package.
 
     python -m benchmarks.large_llama TOKENIZER.gguf FILE.gguf [--layers N] ...
+
+With `--successor` its likeliest token is always the one with the next number.
 """
 
 from __future__ import annotations
@@ -39,12 +41,13 @@ def main() -> None:
     for each in fields(Shape):
         name = "--" + each.name.replace("_", "-")
         parser.add_argument(name, type=int, default=each.default, help="default %(default)s")
+    parser.add_argument("--successor", action="store_true")
     given = vars(parser.parse_args())
-    tokenizer, file = given.pop("tokenizer"), given.pop("file")
-    write_large_llama(tokenizer, file, Shape(**given))
+    tokenizer, file, successor = (given.pop(each) for each in ("tokenizer", "file", "successor"))
+    write_large_llama(tokenizer, file, Shape(**given), successor)
 
 
-def write_large_llama(tokenizer: Path, file: Path, shape: Shape) -> None:
+def write_large_llama(tokenizer: Path, file: Path, shape: Shape, successor: bool = False) -> None:
     """Takes twice the memory of the largest tensor."""
     import gguf
 
@@ -62,7 +65,7 @@ def write_large_llama(tokenizer: Path, file: Path, shape: Shape) -> None:
     writer.add_rope_dimension_count(shape.hidden // shape.heads)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     rng = np.random.default_rng(0)
-    tensors = list(_tensors(shape, vocabulary))
+    tensors = list(_tensors(shape, vocabulary, "Q4_K" if successor else "Q6_K"))
     for name, sizes, kind in tensors:
         if kind is None:
             writer.add_tensor_info(name, sizes, np.dtype(np.float32), 4 * sizes[0])
@@ -76,8 +79,11 @@ def write_large_llama(tokenizer: Path, file: Path, shape: Shape) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for _, sizes, kind in tensors:
-        writer.write_tensor_data(_values(rng, math.prod(sizes), kind))
+    known = _successors(rng, vocabulary * shape.hidden // 256, vocabulary) if successor else {}
+    for name, sizes, kind in tensors:
+        values = known.get(name)
+        values = _values(rng, math.prod(sizes), kind) if values is None else values
+        writer.write_tensor_data(values)
     writer.close()
 
 
@@ -94,12 +100,14 @@ def copy_tokenizer(source: Any, writer: Any) -> int:
     return tokens
 
 
-def _tensors(shape: Shape, vocabulary: int) -> Iterator[tuple[str, tuple[int, ...], str | None]]:
-    """Name, sizes and type (None is f32) of each tensor."""
+def _tensors(
+    shape: Shape, vocabulary: int, output: str
+) -> Iterator[tuple[str, tuple[int, ...], str | None]]:
+    """Name, sizes and type (None is f32) of each tensor; `output` is the output matrix's."""
     hidden, inner = shape.hidden, shape.inner
     kv_rows = hidden // shape.heads * shape.kv_heads
     yield "token_embd.weight", (vocabulary, hidden), "Q4_K"
-    yield "output.weight", (vocabulary, hidden), "Q6_K"
+    yield "output.weight", (vocabulary, hidden), output
     yield "output_norm.weight", (hidden,), None
     for layer in range(shape.layers):
         # llama.cpp's mixture has more bits for these two in half of the layers.
@@ -118,14 +126,27 @@ def _tensors(shape: Shape, vocabulary: int) -> Iterator[tuple[str, tuple[int, ..
             yield f"blk.{layer}.{name}.weight", (hidden,), None
 
 
-def _values(rng: np.random.Generator, count: int, kind: str | None) -> np.ndarray[Any, Any]:
-    """Ones, or blocks of 256 weights of random codes and scales around WEIGHT."""
+def _successors(
+    rng: np.random.Generator, count: int, vocabulary: int
+) -> dict[str, np.ndarray[Any, Any]]:
+    """A token's row of the output is the embedding of the one before it, which is so large that
+    layers change little of it.
+    """
+    embeddings = _values(rng, 256 * count, "Q4_K", 400 * WEIGHT)
+    output = np.roll(embeddings.reshape(vocabulary, -1), 1, axis=0).reshape(-1)
+    return {"token_embd.weight": embeddings, "output.weight": output}
+
+
+def _values(
+    rng: np.random.Generator, count: int, kind: str | None, weight: float = WEIGHT
+) -> np.ndarray[Any, Any]:
+    """Ones, or blocks of 256 weights of random codes and scales around `weight`."""
     if kind is None:
         return np.ones(count, np.float32)
     if kind == "Q4_K":
         # d and dmin, 8 scales and minima of 6 bits, 256 codes; a minimum is half a code's range.
         blocks = random_bytes(rng, count // 256, 144)
-        scale = WEIGHT / (32 * 4.6)
+        scale = weight / (32 * 4.6)
         blocks[:, :4] = np.array([scale, 7.5 * scale], np.float16).view(np.uint8)
         return blocks.reshape(-1)
     # 128 bytes of low and 64 of high bits, 16 signed scales, d.

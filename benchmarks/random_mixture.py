@@ -95,7 +95,9 @@ def write_random_mixture(tokenizer: Path, file: Path, name: str, shape: Shape) -
 
 
 def add_tensors(writer: Any, tensors: list[Tensor], known: Mapping[str, Any]) -> None:
-    """Ends the file with these tensors. `known` are the values of those with such names' ends."""
+    """Ends the file with these tensors. `known` has the values of some by their names, or names
+    in each block.
+    """
     import gguf
 
     for tensor, sizes, kind in tensors:
@@ -111,8 +113,8 @@ def add_tensors(writer: Any, tensors: list[Tensor], known: Mapping[str, Any]) ->
     writer.write_ti_data_to_file()
     rng = np.random.default_rng(0)
     for tensor, sizes, kind in tensors:
-        values = next((each for end, each in known.items() if tensor.endswith(end)), None)
-        values = _values(rng, tensor, sizes, kind) if values is None else values
+        values = known.get(tensor, known.get(tensor.split(".", 2)[-1]))
+        values = random_values(rng, tensor, sizes, kind) if values is None else values
         writer.write_tensor_data(values)
     writer.close()
 
@@ -153,7 +155,7 @@ def _tensors_in_layers(name: str, shape: Shape) -> Iterator[Tensor]:
             yield f"blk.{layer}.{tensor}.bias", sizes[:-1], None
 
 
-def _values(
+def random_values(
     rng: np.random.Generator, name: str, sizes: tuple[int, ...], kind: str | None
 ) -> np.ndarray[Any, Any]:
     """Blocks of random codes; zeros for a bias, ones for a norm; a router whose choice is even."""
