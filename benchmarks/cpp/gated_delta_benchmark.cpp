@@ -1,10 +1,10 @@
 // The gated delta rule alone, in layers of Qwen3.5 0.8B's shape: 16 heads of 128 by 128, 18 layers.
 //
-//     gated_delta_benchmark [ROUNDS [TOKENS[xSEQUENCES]]...]
+//     gated_delta_benchmark [ROUNDS [TOKENS[xSEQUENCES][c]]...]
 //
 // For each number of new tokens of so many sequences (1) microseconds a token for all layers,
 // median and least; operations a second, of those that the recurrence has; and the bytes of states
-// that such a call reads and writes at least.
+// that such a call reads and writes at least. With c decays are by channel, as in Kimi Linear.
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -24,13 +24,14 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t layers = 18, heads = 16, size = 128, width = heads * size;
 
-GatedDeltaRuleConfig make_config() {
+GatedDeltaRuleConfig make_config(bool by_channel) {
     GatedDeltaRuleConfig config;
     config.key_heads = config.value_heads = heads;
     config.key_size = config.value_size = size;
     config.query_epsilon = config.key_epsilon = 1e-6f;
     config.decay_rates.assign(heads, -1);
-    config.decay_bias.assign(heads, -2);
+    config.decay_by_channel = by_channel;
+    config.decay_bias.assign(config.decay_width(), -2);
     config.beta_is_logit = true;
     config.norm_weight.assign(size, 1);
     config.norm_epsilon = 1e-6f;
@@ -49,12 +50,13 @@ std::vector<int32_t> tables_of(size_t tokens, size_t sequences) {
     return words;
 }
 
-void measure(size_t tokens, size_t sequences, size_t rounds) {
-    const GatedDeltaRuleConfig config = make_config();
+void measure(size_t tokens, size_t sequences, size_t rounds, bool by_channel) {
+    const GatedDeltaRuleConfig config = make_config(by_channel);
+    const size_t decays = config.decay_width();
     const size_t all = tokens * sequences;
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    std::vector<float> rows(all * 3 * width), z(all * width), gates(all * 2 * heads);
+    std::vector<float> rows(all * 3 * width), z(all * width), gates(all * (decays + heads));
     std::vector<float> y(all * width);
     for (float& value : rows) value = normal(random);
     for (float& value : z) value = normal(random);
@@ -67,8 +69,8 @@ void measure(size_t tokens, size_t sequences, size_t rounds) {
     const GatedDeltaInputs inputs{part(0),
                                   part(1),
                                   part(2),
-                                  {gates.data(), 2 * heads},
-                                  {gates.data() + heads, 2 * heads},
+                                  {gates.data(), decays + heads},
+                                  {gates.data() + decays, decays + heads},
                                   {z.data(), width}};
     std::vector<double> times;
     for (size_t round = 0; round <= rounds; ++round) {  // the first is warm-up
@@ -91,10 +93,10 @@ void measure(size_t tokens, size_t sequences, size_t rounds) {
 int main(int argc, char** argv) {
     const size_t rounds = argc > 1 ? std::stoul(argv[1]) : 11;
     std::vector<std::string> all(argv + std::min(argc, 2), argv + argc);
-    if (all.empty()) all = {"1", "2", "8", "512", "1x8", "1x32"};
+    if (all.empty()) all = {"1", "2", "8", "512", "1x8", "1x32", "1c", "512c"};
     for (const std::string& each : all) {
         const size_t x = each.find('x');
         measure(std::stoul(each), x == std::string::npos ? 1 : std::stoul(each.substr(x + 1)),
-                rounds);
+                rounds, each.back() == 'c');
     }
 }

@@ -37,7 +37,7 @@ struct Sequence {
         : queries(normal(tokens, config.key_width(), seed)),
           keys(normal(tokens, config.key_width(), seed + 1)),
           values(normal(tokens, config.value_width(), seed + 2)),
-          decays(normal(tokens, config.value_heads, seed + 3)),
+          decays(normal(tokens, config.decay_width(), seed + 3)),
           betas(normal(tokens, config.value_heads, seed + 4)),
           gates(normal(tokens, config.value_width(), seed + 5)) {
         if (config.decay_rates.empty())
@@ -73,10 +73,14 @@ std::vector<double> by_definition(const GatedDeltaRuleConfig& config, const Sequ
             const auto q = of_length_one(sequence.queries.from(t).values + key_head * keys, keys,
                                          double(config.query_epsilon));
             const float* v = sequence.values.from(t).values + head * width;
-            double g = double(sequence.decays.from(t).values[head]);
-            if (!config.decay_rates.empty())
-                g = double(config.decay_rates[head]) *
-                    std::log1p(std::exp(g + double(config.decay_bias[head])));
+            const auto decay = [&](size_t i) {
+                const size_t at = config.decay_by_channel ? head * keys + i : head;
+                double g = double(sequence.decays.from(t).values[at]);
+                if (!config.decay_rates.empty())
+                    g = double(config.decay_rates[head]) *
+                        std::log1p(std::exp(g + double(config.decay_bias[at])));
+                return std::exp(g);
+            };
             double beta = double(sequence.betas.from(t).values[head]);
             if (config.beta_is_logit) beta = double(config.beta_scale) / (1 + std::exp(-beta));
             double* y = &all[t * config.value_width() + head * width];
@@ -84,7 +88,7 @@ std::vector<double> by_definition(const GatedDeltaRuleConfig& config, const Sequ
             for (size_t c = 0; c < width; ++c) {
                 double known = 0, sum = 0;
                 for (size_t i = 0; i < keys; ++i)
-                    known += (state[i * width + c] *= std::exp(g)) * k[i];
+                    known += (state[i * width + c] *= decay(i)) * k[i];
                 for (size_t i = 0; i < keys; ++i)
                     sum += (state[i * width + c] += k[i] * beta * (double(v[c]) - known)) * q[i];
                 y[c] = sum / std::sqrt(double(keys));
@@ -94,8 +98,8 @@ std::vector<double> by_definition(const GatedDeltaRuleConfig& config, const Sequ
             const double root = std::sqrt(squares / double(width) + double(config.norm_epsilon));
             const float* z = sequence.gates.from(t).values + head * width;
             for (size_t c = 0; c < width; ++c)
-                y[c] *= double(config.norm_weight[c]) / root * double(z[c]) /
-                        (1 + std::exp(-double(z[c])));
+                y[c] *= double(config.norm_weight[c]) / root *
+                        (config.gate_is_sigmoid ? 1 : double(z[c])) / (1 + std::exp(-double(z[c])));
         }
     }
     return all;
@@ -149,7 +153,7 @@ GatedDeltaRuleConfig heads(size_t key_heads, size_t value_heads, size_t key_size
 void add_gates(GatedDeltaRuleConfig& config) {
     config.decay_rates = normal(1, config.value_heads, 7).values;
     for (float& rate : config.decay_rates) rate = -std::exp(rate);
-    config.decay_bias = normal(1, config.value_heads, 8).values;
+    config.decay_bias = normal(1, config.decay_width(), 8).values;
     config.beta_is_logit = true;
     config.beta_scale = 2;
     config.norm_weight = normal(1, config.value_size, 9).values;
@@ -157,10 +161,13 @@ void add_gates(GatedDeltaRuleConfig& config) {
 }
 
 TEST(GatedDeltaRule, IsItsDefinitionHoweverSequencesAreCut) {
-    for (const bool fused : {false, true})
+    for (const auto& [fused, by_channel] :
+         {std::pair(false, false), {true, false}, {false, true}, {true, true}})
         for (GatedDeltaRuleConfig config : {heads(2, 4, 32, 16), heads(1, 1, 12, 20),
                                             heads(2, 2, 64, 144), heads(1, 3, 96, 48)}) {
+            config.decay_by_channel = by_channel;
             if (fused) add_gates(config);
+            config.gate_is_sigmoid = by_channel;
             const Sequence sequence(config, 45, 3);
             const std::vector<double> expected = by_definition(config, sequence);
             for (const Isa isa : available_isas())
@@ -172,24 +179,32 @@ TEST(GatedDeltaRule, IsItsDefinitionHoweverSequencesAreCut) {
 }
 
 TEST(GatedDeltaRule, HasTheSameBitsHoweverSequencesAreCutWhereTheyAreAskedFor) {
-    GatedDeltaRuleConfig config = heads(2, 4, 32, 64);
-    add_gates(config);
-    config.batch_invariant = true;
-    const Sequence sequence(config, 30, 4);
-    for (const Isa isa : available_isas()) {
-        const std::vector<float> whole = computed(config, sequence, 30, isa);
-        for (const size_t most : {1, 4, 11})
-            EXPECT_EQ(computed(config, sequence, most, isa), whole) << isa.name() << ", " << most;
+    for (const bool by_channel : {false, true}) {
+        GatedDeltaRuleConfig config = heads(2, 4, 32, 64);
+        config.decay_by_channel = by_channel;
+        add_gates(config);
+        config.batch_invariant = true;
+        const Sequence sequence(config, 30, 4);
+        for (const Isa isa : available_isas()) {
+            const std::vector<float> whole = computed(config, sequence, 30, isa);
+            for (const size_t most : {1, 4, 11})
+                EXPECT_EQ(computed(config, sequence, most, isa), whole)
+                    << isa.name() << ", " << most;
+        }
     }
 }
 
 TEST(GatedDeltaRule, ForgetsAllWhereTheDecayIsComplete) {
-    const GatedDeltaRuleConfig config = heads(1, 1, 32, 32);
-    Sequence sequence(config, 20, 5);
-    sequence.decays.values[10] = -1e4f;
-    const std::vector<double> expected = by_definition(config, sequence);
-    for (const Isa isa : available_isas())
-        EXPECT_LT(largest_error(computed(config, sequence, 20, isa), expected), 3e-6);
+    for (const bool by_channel : {false, true}) {
+        GatedDeltaRuleConfig config = heads(1, 1, 32, 32);
+        config.decay_by_channel = by_channel;
+        Sequence sequence(config, 20, 5);
+        std::fill_n(&sequence.decays.values[10 * config.decay_width()], config.decay_width(),
+                    -1e4f);
+        const std::vector<double> expected = by_definition(config, sequence);
+        for (const Isa isa : available_isas())
+            EXPECT_LT(largest_error(computed(config, sequence, 20, isa), expected), 3e-6);
+    }
 }
 
 TEST(GatedDeltaRule, RefusesHeadsThatDoNotFit) {

@@ -222,6 +222,13 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_5_moe": ("qwen3_5_moe_text", {**_DELTA, **_DELTA_EXPERTS}),
     "qwen3_next": ("qwen3_next", {**_DELTA, **_DELTA_EXPERTS}),
     # As published, without positions; and with all that is otherwise.
+    "kimi_linear": ("kimi_linear", {
+        **_LATENT, **_DELTA, "linear_num_heads": 3, "linear_head_dim": 32, "num_experts": 6,
+        "num_shared_experts": 2, "mlp_layer_types": ["dense", "sparse", "sparse"]}),
+    "kimi_linear-odd": ("kimi_linear", {
+        **_LATENT, **_DELTA, "linear_num_heads": 5, "linear_head_dim": 12, "num_experts": 6,
+        "q_lora_rank": 28, "layer_types": ["full_attention", "linear_attention",
+                                           "linear_attention"]}),
     "olmo_hybrid": ("olmo_hybrid", {**_DELTA, "rope_parameters": {"rope_theta": None}}),
     # transformers writes convolutions in three parts of one size.
     "olmo_hybrid-rotated": ("olmo_hybrid", {**_DELTA, "linear_allow_neg_eigval": False,
@@ -233,9 +240,10 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 WITH_STATES = (
     *("lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
     *("granitemoehybrid", "mamba2", "falcon_h1", "nemotron_h", "olmo_hybrid"),
+    "kimi_linear",
 )
 # llama.cpp writes no files of them.
-WITHOUT_GGUF = ("olmo_hybrid",)
+WITHOUT_GGUF = ("kimi_linear", "olmo_hybrid")
 
 
 def make(name: str, **others: Any) -> PreTrainedModel:

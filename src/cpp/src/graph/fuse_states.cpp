@@ -102,9 +102,9 @@ std::optional<std::pair<float, ov::Output<ov::Node>>> logit_of(const ov::Output<
     return std::make_pair(scale, value.get_node()->input_value(0));
 }
 
-std::optional<std::vector<float>> each_head(const ov::Output<ov::Node>& value, size_t heads) {
+std::optional<std::vector<float>> constants_of(const ov::Output<ov::Node>& value, size_t count) {
     const auto constant = constant_under(value);
-    if (!constant || ov::shape_size(constant->get_shape()) != heads) return {};
+    if (!constant || ov::shape_size(constant->get_shape()) != count) return {};
     return constant->cast_vector<float>();
 }
 
@@ -114,23 +114,42 @@ struct Decay {
     std::vector<float> rates, bias;
 };
 
-std::optional<Decay> decay_of(const ov::Output<ov::Node>& decays, size_t heads) {
-    const auto constants = [&](const auto& value) { return each_head(value, heads); };
+std::optional<Decay> decay_of(const ov::Output<ov::Node>& decays,
+                              const kernels::GatedDeltaRuleConfig& config) {
     const ov::Output<ov::Node> value = without_views(decays);
-    const auto product = split_operands<ov::op::v1::Multiply>(value, constants);
-    if (!product || row_width(value.get_partial_shape()) != heads) return {};
-    const auto softplus = as<ov::op::v4::SoftPlus>(product->second);
-    if (!softplus) return {};
-    const auto sum = split_operands<ov::op::v1::Add>(softplus->input_value(0), constants);
+    const bool by_channel = config.decay_by_channel;
+    const size_t width = by_channel ? config.key_size : config.value_heads;
+    const auto product = split_operands<ov::op::v1::Multiply>(value, [&](const auto& rates) {
+        // Rates of channels would have the same number.
+        const bool fits = !by_channel || row_width(rates.get_partial_shape()) == 1;
+        return fits ? constants_of(rates, config.value_heads) : std::nullopt;
+    });
+    if (!product || row_width(value.get_partial_shape()) != width) return {};
+    const auto softplus = as<ov::op::v4::SoftPlus>(without_views(product->second));
+    if (!softplus || row_width(softplus->get_output_partial_shape(0)) != config.decay_width())
+        return {};
+    const auto sum = split_operands<ov::op::v1::Add>(
+        softplus->input_value(0),
+        [&](const auto& bias) { return constants_of(bias, config.decay_width()); });
     if (!sum) return {};
     return Decay{sum->second, product->first, sum->first};
 }
 
-/// gamma * (y / rms(y)) * silu(z) of each head of the rule's output.
+/// gamma * (y / rms(y)) * silu(z) of each head of the rule's output, or with sigmoid(z).
 struct GatedNorm {
     ov::Output<ov::Node> output, z;
     RmsNorm norm;
+    bool gate_is_sigmoid;
 };
+
+/// z, if `gate` is a function of it that a norm may have, and whether that is the sigmoid.
+std::optional<std::pair<ov::Output<ov::Node>, bool>> gate_input(const ov::Output<ov::Node>& gate) {
+    const ov::Output<ov::Node> value = without_views(gate), z = silu_input(value);
+    if (z.get_node()) return std::make_pair(z, false);
+    if (as<ov::op::v0::Sigmoid>(value))
+        return std::make_pair(value.get_node()->input_value(0), true);
+    return {};
+}
 
 std::optional<GatedNorm> gated_norm_of(const GatedDeltaRule& node) {
     const ov::Output<ov::Node> y = through_views(const_cast<GatedDeltaRule&>(node).output(0));
@@ -140,16 +159,13 @@ std::optional<GatedNorm> gated_norm_of(const GatedDeltaRule& node) {
         if (!gated || !ov::is_type<ov::op::v1::Multiply>(gated)) continue;
         const auto norm = find_norm(normed->output(0), node.config().value_size);
         if (!norm || norm->x != y) continue;
-        const auto silu = split_operands<ov::op::v1::Multiply>(gated, [&](const auto& value) {
-            const ov::Output<ov::Node> z = silu_input(without_views(value));
-            return z.get_node() ? std::optional<ov::Output<ov::Node>>(z) : std::nullopt;
-        });
-        if (!silu || silu->second.get_node_shared_ptr() != normed) continue;
-        const ov::Output<ov::Node> z = without_views(silu->first);
+        const auto gate = split_operands<ov::op::v1::Multiply>(gated, gate_input);
+        if (!gate || gate->second.get_node_shared_ptr() != normed) continue;
+        const ov::Output<ov::Node> z = without_views(gate->first.first);
         if (row_width(z.get_partial_shape()) != node.config().value_width() ||
             z.get_element_type() != ov::element::f32)
             continue;
-        return GatedNorm{through_views(gated->output(0)), z, norm->norm};
+        return GatedNorm{through_views(gated->output(0)), z, norm->norm, gate->first.second};
     }
     return {};
 }
@@ -174,7 +190,7 @@ bool fuse_rule(const std::shared_ptr<GatedDeltaRule>& node) {
         config->beta_scale = logit->first;
         config->beta_is_logit = changed = true;
     }
-    if (auto decay = decay_of(inputs[GatedDeltaRule::decays], config->value_heads)) {
+    if (auto decay = decay_of(inputs[GatedDeltaRule::decays], *config)) {
         inputs[GatedDeltaRule::decays] = as_rows(decay->a);
         config->decay_rates = std::move(decay->rates);
         config->decay_bias = std::move(decay->bias);
@@ -185,6 +201,7 @@ bool fuse_rule(const std::shared_ptr<GatedDeltaRule>& node) {
         inputs.insert(inputs.begin() + GatedDeltaRule::gates, as_rows(gated->z));
         config->norm_weight = *gated->norm.gamma;
         config->norm_epsilon = gated->norm.epsilon;
+        config->gate_is_sigmoid = gated->gate_is_sigmoid;
     }
     if (!changed && !gated) return false;
     const auto fused = std::make_shared<GatedDeltaRule>(inputs, config, offsets);

@@ -99,6 +99,7 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const Paging
                        "scores");
         return;
     }
+    sum_channel_decays(*model);
     const auto nothing = attends(*model) ? nullptr : add_attention_of_nothing(*model);
     try {
         ov::pass::Manager manager;

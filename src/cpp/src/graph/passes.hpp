@@ -146,6 +146,14 @@ struct FastPrefillReport {
 FastPrefillReport skip_unread_rows(std::shared_ptr<ov::Model>& model,
                                    const FastPrefillOptions& options);
 
+// ---- state_operations.cpp
+
+/// OpenVINO knows a Loop over tokens as a gated delta rule where each head has one decay. A Loop of
+/// decays for each channel of keys, as pagewheel's converter writes it, becomes one of their sums,
+/// which no one computes: pagewheel's rule reads the decays behind them. Before
+/// SDPAToPagedAttention.
+void sum_channel_decays(ov::Model& model);
+
 // ---- fuse_states.cpp: what stands around operations with states goes into them
 
 /// The SiLU after a ShortConvolution becomes its own. A GatedDeltaRule reads its queries, keys and

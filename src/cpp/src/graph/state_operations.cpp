@@ -8,7 +8,13 @@
 #include "graph/node_queries.hpp"
 #include "openvino/core/attribute_visitor.hpp"
 #include "openvino/op/convert.hpp"
+#include "openvino/op/exp.hpp"
+#include "openvino/op/loop.hpp"
+#include "openvino/op/parameter.hpp"
+#include "openvino/op/reduce_sum.hpp"
 #include "openvino/op/reshape.hpp"
+#include "openvino/op/squeeze.hpp"
+#include "openvino/op/transpose.hpp"
 #include "ops/state_ops.hpp"
 #include "pagewheel/errors.hpp"
 
@@ -65,6 +71,36 @@ namespace delta_input {
 enum : size_t { queries = 0, keys = 1, values = 2, states = 3, decays = 4, betas = 5 };
 }  // namespace delta_input
 
+/// Says of a ReduceSum that what it adds up are the decays of a head's channels.
+constexpr const char* channel_decays_key = "pagewheel_channel_decays";
+
+/// Decays [batch, tokens, heads, key size] whose sums a rule reads (sum_channel_decays()); null if
+/// it has one for each head.
+ov::Output<ov::Node> channel_decays(const ov::Output<ov::Node>& decays) {
+    const auto sum = as<ov::op::v1::ReduceSum>(without_views(decays));
+    if (!sum || sum->get_rt_info().count(channel_decays_key) == 0) return {};
+    return sum->input_value(0);
+}
+
+/// What takes the tokens' dimension from a parameter of a loop's body before an exponential.
+std::shared_ptr<ov::op::v0::Squeeze> squeezed_decays(const ov::Model& body) {
+    for (const auto& node : body.get_ops()) {
+        if (!ov::is_type<ov::op::v0::Exp>(node)) continue;
+        const auto squeeze = as<ov::op::v0::Squeeze>(node->input_value(0));
+        if (squeeze && squeeze->get_input_size() == 2 &&
+            as<ov::op::v0::Parameter>(squeeze->input_value(0)) &&
+            integers(squeeze->input_value(1)) == std::vector<int64_t>{2})
+            return squeeze;
+    }
+    return nullptr;
+}
+
+/// Whether a node is a Transpose of [batch, tokens, heads, size] to heads first.
+bool moves_heads_first(const std::shared_ptr<ov::Node>& node) {
+    return ov::is_type<ov::op::v1::Transpose>(node) &&
+           integers(node->input_value(1)) == std::vector<int64_t>{0, 2, 1, 3};
+}
+
 class DeltaAttributes : public ov::AttributeVisitor {
 public:
     bool normalises = false;
@@ -120,23 +156,30 @@ StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
         config.key_epsilon = attributes.key_epsilon;
     }
     config.batch_invariant = options.batch_invariant;
+    const auto by_channel = channel_decays(node->input_value(delta_input::decays));
+    config.decay_by_channel = by_channel.get_node() != nullptr;
     const auto shared = checked(std::make_shared<kernels::GatedDeltaRuleConfig>(std::move(config)));
     return {delta_input::states, shared->state_bytes(),
             [=](const ov::Output<ov::Node>& states, const ov::Output<ov::Node>& tables) {
                 // Shapes on the way, which OpenVINO's pass computes, say nothing more.
+                const auto decays =
+                    by_channel.get_node()
+                        ? reshaped_to(as_f32(by_channel), {-1, int64_t(shared->decay_width())})
+                        : ov::Output<ov::Node>();
                 const auto rows = [&](size_t input, size_t width) {
                     ov::Output<ov::Node> value = node->input_value(input);
                     const ov::Output<ov::Node> source = without_views(value);
                     if (row_width(source.get_partial_shape()) == width) value = source;
                     return reshaped_to(as_f32(value), {-1, int64_t(width)});
                 };
-                const ov::OutputVector inputs{rows(delta_input::queries, shared->key_width()),
-                                              rows(delta_input::keys, shared->key_width()),
-                                              rows(delta_input::values, shared->value_width()),
-                                              rows(delta_input::decays, shared->value_heads),
-                                              rows(delta_input::betas, shared->value_heads),
-                                              states,
-                                              tables};
+                const ov::OutputVector inputs{
+                    rows(delta_input::queries, shared->key_width()),
+                    rows(delta_input::keys, shared->key_width()),
+                    rows(delta_input::values, shared->value_width()),
+                    decays.get_node() ? decays : rows(delta_input::decays, shared->value_heads),
+                    rows(delta_input::betas, shared->value_heads),
+                    states,
+                    tables};
                 const auto native = std::make_shared<GatedDeltaRule>(inputs, shared);
                 native->set_friendly_name(node->get_friendly_name());
                 return heads_of(native, node, shared->value_heads, shared->value_size);
@@ -144,6 +187,31 @@ StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
 }
 
 }  // namespace
+
+void sum_channel_decays(ov::Model& model) {
+    using ov::op::v0::Constant;
+    for (const auto& node : model.get_ordered_ops()) {
+        const auto loop = ov::as_type_ptr<ov::op::v5::Loop>(node);
+        const auto squeeze = loop ? squeezed_decays(*loop->get_function()) : nullptr;
+        if (!squeeze) continue;
+        const auto inside = as<ov::op::v0::Parameter>(squeeze->input_value(0));
+        const auto index = size_t(loop->get_function()->get_parameter_index(inside));
+        for (const auto& description : loop->get_input_descriptions()) {
+            const auto transpose = loop->get_input_node_shared_ptr(description->m_input_index);
+            if (description->m_body_parameter_index != index || !moves_heads_first(transpose))
+                continue;
+            const auto sum = std::make_shared<ov::op::v1::ReduceSum>(
+                transpose->input_value(0), Constant::create(ov::element::i64, {1}, {3}), false);
+            sum->get_rt_info()[channel_decays_key] = true;
+            const auto order = Constant::create(ov::element::i64, {3}, {0, 2, 1});
+            const auto heads_first = std::make_shared<ov::op::v1::Transpose>(sum, order);
+            squeeze->output(0).replace(inside->output(0));
+            inside->set_partial_shape({-1, -1, 1});
+            loop->input(description->m_input_index).replace_source_output(heads_first);
+        }
+        loop->validate_and_infer_types();
+    }
+}
 
 std::shared_ptr<ov::op::v0::Constant> constant_at(const ov::Node& node, size_t input) {
     auto constant = ov::as_type_ptr<ov::op::v0::Constant>(node.get_input_node_shared_ptr(input));

@@ -11,10 +11,6 @@
 namespace pagewheel::kernels {
 namespace {
 
-float softplus(float x) {
-    return x > 20 ? x : std::log1p(std::exp(x));
-}
-
 /// A value head of one sequence in a call.
 class Head {
 public:
@@ -58,12 +54,22 @@ private:
         chunk.keys = part(m_inputs.keys, keys_at);
         chunk.values = part(m_inputs.values, values_at);
         chunk.y_stride = m_config.value_width();
+        if (m_config.decay_by_channel) {
+            const size_t decays_at = m_head * m_config.key_size;
+            chunk.channel_decays = part(m_inputs.decays, decays_at);
+            if (!m_config.decay_rates.empty()) {
+                chunk.decay_rate = m_config.decay_rates[m_head];
+                chunk.decay_bias = m_config.decay_bias.data() + decays_at;
+            }
+        }
         for (size_t t = 0; t < count; ++t) {
-            float decay = m_inputs.decays.row(row + t)[m_head];
-            if (!m_config.decay_rates.empty())
-                decay =
-                    m_config.decay_rates[m_head] * softplus(decay + m_config.decay_bias[m_head]);
-            chunk.decays[t] = std::exp(decay);
+            if (!m_config.decay_by_channel) {
+                float decay = m_inputs.decays.row(row + t)[m_head];
+                if (!m_config.decay_rates.empty())
+                    decay = m_config.decay_rates[m_head] *
+                            softplus(decay + m_config.decay_bias[m_head]);
+                chunk.decays[t] = std::exp(decay);
+            }
             const float beta = m_inputs.betas.row(row + t)[m_head];
             chunk.betas[t] =
                 m_config.beta_is_logit ? m_config.beta_scale / (1 + std::exp(-beta)) : beta;
@@ -72,6 +78,7 @@ private:
             chunk.gates = part(m_inputs.gates, values_at);
             chunk.norm_weight = m_config.norm_weight.data();
             chunk.norm_epsilon = m_config.norm_epsilon;
+            chunk.gate_is_sigmoid = m_config.gate_is_sigmoid;
         }
         return chunk;
     }
@@ -90,10 +97,12 @@ void GatedDeltaRuleConfig::check() const {
     for (const size_t size : {key_size, value_size})
         check_argument(size > 0 && size <= most_size, "a gated delta rule has heads of ", size,
                        ", expected 1 to ", most_size);
-    check_argument(decay_rates.size() == decay_bias.size() &&
-                       (decay_rates.empty() || decay_rates.size() == value_heads),
+    check_argument(decay_rates.empty()
+                       ? decay_bias.empty()
+                       : decay_rates.size() == value_heads && decay_bias.size() == decay_width(),
                    "a gated delta rule has ", decay_rates.size(), " decay rates and ",
-                   decay_bias.size(), " biases, expected ", value_heads, " of each or none");
+                   decay_bias.size(), " biases, expected ", value_heads, " and ", decay_width(),
+                   " or none");
     check_argument(norm_weight.empty() || norm_weight.size() == value_size,
                    "a gated delta rule's norm has ", norm_weight.size(), " weights, expected ",
                    value_size, " or none");

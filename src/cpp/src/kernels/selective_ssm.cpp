@@ -17,11 +17,6 @@ constexpr size_t least_chunked_tokens = 4;
 /// Heads that share what a chunk computes of their group.
 constexpr size_t most_heads = 8;
 
-/// log(1 + exp(x)); beyond 20 that is x in f32.
-float softplus(float x) {
-    return x > 20 ? x : std::log1p(std::exp(x));
-}
-
 void run_tokens_by_definition(const SsmHeads& heads) {
     const size_t size = heads.state_size * heads.head_dim;
     for (size_t h = 0; h < heads.count; ++h) {

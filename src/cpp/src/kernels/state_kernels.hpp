@@ -30,10 +30,14 @@ struct GatedDeltaChunk {
     size_t key_size = 0, value_size = 0, tokens = 0;
     float query_epsilon = 0, key_epsilon = 0;  ///< GatedDeltaRuleConfig
     StridedRows queries, keys, values, gates;  ///< of this head and its key head
-    float decays[max_tokens];                  ///< exp(g)
+    float decays[max_tokens];                  ///< exp(g), or:
+    StridedRows channel_decays;                ///< a vector g for each token, or a with decay_bias
+    float decay_rate = 0;
+    const float* decay_bias = nullptr;
     float betas[max_tokens];
     const float* norm_weight = nullptr;  ///< null: no norm
     float norm_epsilon = 0;
+    bool gate_is_sigmoid = false;
     const float* before = nullptr;  ///< the state; may be `after`
     float* after = nullptr;
     float* y = nullptr;
@@ -57,6 +61,9 @@ struct StateKernels {
     void (*gated_delta_chunk)(const GatedDeltaChunk& chunk);
     void (*convolve)(const ConvolutionPart& part);
 };
+
+/// ln(1 + exp(x)); beyond 20 that is x in f32.
+float softplus(float x);
 
 /// The definitions, which take what does not fill the vectors of others.
 void scalar_gated_delta_chunk(const GatedDeltaChunk& chunk);

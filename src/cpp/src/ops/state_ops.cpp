@@ -68,6 +68,7 @@ size_t GatedDeltaRule::row_width(size_t input) const {
         case keys:
             return m_config->key_width();
         case decays:
+            return m_config->decay_width();
         case betas:
             return m_config->value_heads;
         case values:

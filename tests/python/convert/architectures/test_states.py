@@ -24,7 +24,7 @@ NAMES = [
     *("qwen3_5", "qwen3_5-odd", "qwen3_5_moe", "qwen3_next"),
     *("lfm2", "lfm2-bias", "lfm2_moe", "granitemoehybrid", "granitemoehybrid-experts"),
     *("mamba2", "falcon_h1", "falcon_h1-norm", "nemotron_h"),
-    "olmo_hybrid",
+    *("kimi_linear", "olmo_hybrid"),
 ]
 
 

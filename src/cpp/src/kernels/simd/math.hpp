@@ -26,6 +26,23 @@ template <class V>
                     n);
 }
 
+/// exp(x) for x up to 88; below -87 it is exp(-87), 2e-38.
+template <class V>
+[[gnu::always_inline]] inline typename V::F exp_from_below(typename V::F x) {
+    return exp<V>(V::max(V::set(-87), x));
+}
+
+/// ln(1 + exp(x)) for any x: with y = exp(-|x|) and s = y / (2 + y), ln(1 + y) is
+/// 2 (s + s^3 / 3 + s^5 / 5 + ...), relative error below 1e-6.
+template <class V>
+[[gnu::always_inline]] inline typename V::F softplus(typename V::F x) {
+    const auto y = exp_from_below<V>(V::min(V::sub(V::zero(), x), x));
+    const auto s = V::div(y, V::add(V::set(2), y));
+    const auto series = polynomial<V>(V::mul(s, s), 1.0f / 13, 1.0f / 11, 1.0f / 9, 1.0f / 7,
+                                      1.0f / 5, 1.0f / 3, 1.0f);
+    return V::fma(V::add(s, s), series, V::max(V::zero(), x));
+}
+
 /// x * sigmoid(gate). Not a number for a gate that is none, as the last operand of max() stays.
 template <class V>
 [[gnu::always_inline]] inline typename V::F gated(typename V::F x, typename V::F gate) {

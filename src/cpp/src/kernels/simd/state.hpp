@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "kernels/simd/math.hpp"
 #include "kernels/simd/vectors.hpp"
@@ -10,20 +11,9 @@
 namespace pagewheel::kernels::simd {
 
 /// What a chunk's heads whose sizes are whole vectors compute (gated_delta_rule.hpp has the sums).
-template <class V>
+template <class V, bool by_channel>
 class GatedDelta {
 public:
-    static void compute(const GatedDeltaChunk& chunk) {
-        if (chunk.key_size % V::lanes != 0 || chunk.value_size % V::lanes != 0)
-            return scalar_gated_delta_chunk(chunk);
-        GatedDelta(chunk).run();
-    }
-
-private:
-    using F = typename V::F;
-    static constexpr size_t most = GatedDeltaChunk::max_tokens;
-    static constexpr size_t most_size = GatedDeltaRuleConfig::most_size;
-
     explicit GatedDelta(const GatedDeltaChunk& chunk)
         : m_chunk(chunk),
           m_tokens(chunk.tokens),
@@ -32,13 +22,21 @@ private:
 
     void run() {
         prepare_rows();
-        prepare_factors();
+        if constexpr (by_channel)
+            prepare_channels();
+        else
+            prepare_factors();
         const size_t vectors = m_width / V::lanes;
         for_vector_groups<V::columns>(
             0, vectors, [&](auto n, size_t first) { compute_columns<n>(first * V::lanes); });
         if (m_chunk.norm_weight != nullptr)
             for (size_t t = 0; t < m_tokens; ++t) norm_and_gate(t);
     }
+
+private:
+    using F = typename V::F;
+    static constexpr size_t most = GatedDeltaChunk::max_tokens;
+    static constexpr size_t most_size = GatedDeltaRuleConfig::most_size;
 
     /// The keys' rows and then the queries', divided by their lengths.
     void prepare_rows() {
@@ -79,6 +77,43 @@ private:
         }
     }
 
+    /// The same of decays that are vectors: what depends on them goes into the keys' and queries'
+    /// rows, and into a second set of keys for the state after the chunk.
+    void prepare_channels() {
+        for (size_t t = 0; t < m_tokens; ++t) {
+            const float* x = m_chunk.channel_decays.row(t);
+            const F rate = V::set(m_chunk.decay_rate);
+            for (size_t i = 0; i < m_keys; i += V::lanes) {
+                F g = V::load(x + i);
+                if (m_chunk.decay_bias != nullptr)
+                    g = V::mul(rate, softplus<V>(V::add(g, V::load(m_chunk.decay_bias + i))));
+                V::store(m_channels + t * m_keys + i, exp_from_below<V>(g));
+            }
+            m_decays[t] = 1;
+        }
+        for (size_t j = 0; j < m_tokens; ++j) {
+            float* key = m_keys_after + j * m_keys;  // decayed from token j to t
+            std::memcpy(key, m_rows + j * m_keys, m_keys * sizeof(float));
+            for (size_t t = j; t < m_tokens; ++t) {
+                if (t > j) {
+                    multiply(key, m_channels + t * m_keys);
+                    m_of_updates[t][j] = m_chunk.betas[t] * dot(m_rows + t * m_keys, key);
+                }
+                m_of_outputs[t][j] = dot(m_rows + (m_tokens + t) * m_keys, key);
+            }
+        }
+        for (size_t t = 0; t < m_tokens; ++t) {
+            float* decays = m_channels + t * m_keys;  // becomes exp(G_t)
+            if (t > 0) multiply(decays, decays - m_keys);
+            multiply(m_rows + t * m_keys, decays);
+            multiply(m_rows + (m_tokens + t) * m_keys, decays);
+        }
+    }
+    void multiply(float* x, const float* by) const {
+        for (size_t i = 0; i < m_keys; i += V::lanes)
+            V::store(x + i, V::mul(V::load(x + i), V::load(by + i)));
+    }
+
     /// N vectors of columns from `column` on: all that is to be computed of them.
     template <size_t N>
     void compute_columns(size_t column) {
@@ -89,13 +124,14 @@ private:
             finish_update<N>(t, column, updates);
             finish_output<N>(t, column, updates, outputs);
         }
-        for (size_t t = 0; t < m_tokens; ++t) {
-            float* row = updates + t * N * V::lanes;
-            const F decay = V::set(m_decays_after[t]);
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                V::store(row + n * V::lanes, V::mul(V::load(row + n * V::lanes), decay));
-            });
-        }
+        if constexpr (!by_channel)
+            for (size_t t = 0; t < m_tokens; ++t) {
+                float* row = updates + t * N * V::lanes;
+                const F decay = V::set(m_decays_after[t]);
+                unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
+                    V::store(row + n * V::lanes, V::mul(V::load(row + n * V::lanes), decay));
+                });
+            }
         const StateBlock block(m_keys, m_width, column);
         for_vector_groups<4>(0, m_keys, [&](auto rows, size_t first) {
             update_state<rows, N>(block, first, updates);
@@ -166,15 +202,17 @@ private:
     template <size_t R, size_t N>
     void update_state(const StateBlock& block, size_t first, const float* updates) const {
         const size_t at = block.begin + first * block.stride;
-        const F decay = V::set(m_decays[m_tokens - 1]);
+        const float* channels = m_channels + (m_tokens - 1) * m_keys + first;
+        F decay = V::set(m_decays[m_tokens - 1]);
         F sums[R][N];
         unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+            if constexpr (by_channel) decay = V::set(channels[r]);
             unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
                 const float* from = m_chunk.before + at + r * block.stride + n * V::lanes;
                 sums[r][n] = V::mul(decay, V::load(from));
             });
         });
-        const float* keys = m_rows + first;
+        const float* keys = (by_channel ? m_keys_after : m_rows) + first;
         for (size_t t = 0; t < m_tokens; ++t, keys += m_keys, updates += N * V::lanes)
             add_outer_product<V::add_product>(
                 sums, [&](auto r) PAGEWHEEL_INLINE { return V::set(keys[r]); },
@@ -200,7 +238,8 @@ private:
             const F normed =
                 V::mul(V::load(m_chunk.norm_weight + i), V::mul(V::load(y + i), factor));
             const F z = V::load(gate + i);
-            V::store(y + i, V::mul(normed, gated<V>(z, z)));
+            const F factor_of_gate = m_chunk.gate_is_sigmoid ? V::set(1) : z;
+            V::store(y + i, V::mul(normed, gated<V>(factor_of_gate, z)));
         }
     }
 
@@ -210,8 +249,20 @@ private:
     float m_decays_after[most];  // exp(G_n - G_t)
     float m_of_updates[most][most], m_of_outputs[most][most];
     float m_rows[2 * most * most_size];
+    static constexpr size_t channels_size = by_channel ? most * most_size : 1;
+    float m_channels[channels_size], m_keys_after[channels_size];
     float m_products[2 * most * V::columns * V::lanes];
 };
+
+template <class V>
+void gated_delta_chunk(const GatedDeltaChunk& chunk) {
+    if (chunk.key_size % V::lanes != 0 || chunk.value_size % V::lanes != 0)
+        scalar_gated_delta_chunk(chunk);
+    else if (chunk.channel_decays.values != nullptr)
+        GatedDelta<V, true>(chunk).run();
+    else
+        GatedDelta<V, false>(chunk).run();
+}
 
 template <class V>
 void convolve(const ConvolutionPart& part) {
@@ -236,7 +287,7 @@ void convolve(const ConvolutionPart& part) {
 
 template <class V>
 StateKernels state_kernels() {
-    return {GatedDelta<V>::compute, convolve<V>};
+    return {gated_delta_chunk<V>, convolve<V>};
 }
 
 }  // namespace pagewheel::kernels::simd

@@ -14,9 +14,9 @@ from .reader import ModelConfig, Reader
 
 def _read(reader: Reader, routing: Routing) -> Architecture:
     config = reader.config
-    rotary = _rotary_parameters(config)
+    rotary = latent_rotary(config)
     arch = reader.architecture(
-        _attention(config, rotary),
+        latent_attention(config, rotary),
         grouped_experts(reader, routing),
         rotary=(rotary_embedding(rotary),),
         rotary_interleaved=routing is Routing.SOFTMAX or config.boolean("rope_interleave", True),
@@ -29,7 +29,7 @@ def with_dense_first_layers(reader: Reader, arch: Architecture) -> Architecture:
     return reader.with_dense_layers(arch, lambda index: index < dense)
 
 
-def _rotary_parameters(config: ModelConfig) -> RotaryParameters:
+def latent_rotary(config: ModelConfig) -> RotaryParameters:
     """The parameters of the channels of a head that rotate."""
     values = {**config.values, "head_dim": config.positive("qk_rope_head_dim")}
     rotary = ModelConfig(values, config.where).rotary_parameters()
@@ -37,7 +37,7 @@ def _rotary_parameters(config: ModelConfig) -> RotaryParameters:
     return rotary
 
 
-def _attention(config: ModelConfig, rotary: RotaryParameters) -> Attention:
+def latent_attention(config: ModelConfig, rotary: RotaryParameters) -> Attention:
     size = config.positive("qk_nope_head_dim") + rotary.head_size
     scale = size**-0.5
     if rotary.kind != "default" and rotary.values.get("mscale_all_dim"):
@@ -140,12 +140,12 @@ def _config(file: GGUFConfig) -> Config:
     }
 
 
-def _recipe(arch: Architecture, name: str) -> Recipe | None:
+def recipe_of_latent(arch: Architecture, name: str) -> Recipe | None:
     """In the checkpoint the rotated channels of a head come last, in V2 as pairs (2i, 2i + 1).
 
     The graph wants them first, and channel i paired with i + half.
     """
-    attention = arch.layers[0].attention
+    attention = next(iter(arch.attentions.values()))
     latent = attention.latent
     prefix, _, last = name.removesuffix(".bias").rpartition(".")
     suffix = ".bias" if name.endswith(".bias") else ".weight"
@@ -212,8 +212,8 @@ _V3 = {
 
 FAMILY = Family(
     (
-        ModelType("deepseek_v2", partial(_read, routing=Routing.SOFTMAX), _V2, _recipe),
-        ModelType("deepseek_v3", partial(_read, routing=Routing.SIGMOID), _V3, _recipe),
+        ModelType("deepseek_v2", partial(_read, routing=Routing.SOFTMAX), _V2, recipe_of_latent),
+        ModelType("deepseek_v3", partial(_read, routing=Routing.SIGMOID), _V3, recipe_of_latent),
     ),
     (
         GGUFArchitecture(

@@ -20,6 +20,7 @@ from . import (
     gemma4,
     gpt_oss,
     granite_hybrid,
+    kimi_linear,
     lfm2,
     llama,
     mamba2,
@@ -39,6 +40,7 @@ from .reader import ModelConfig, Reader
 _MODULES = (
     *(llama, qwen, gpt_oss, deepseek, mixtures, phi3, phimoe),
     *(gemma, gemma3n, gemma4, yoco, lfm2, qwen_hybrid, olmo_hybrid),
+    kimi_linear,
     *(granite_hybrid, mamba2, falcon_h1, nemotron_h),
 )
 _FAMILIES: tuple[Family, ...] = tuple(each.FAMILY for each in _MODULES)

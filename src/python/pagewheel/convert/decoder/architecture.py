@@ -91,6 +91,7 @@ class LatentKeys:
     rank: int
     rotated: int
     query_rank: int = 0
+    norm_eps: float | None = None  # None: the architecture's
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 1), ("rotated", 1), ("query_rank", 0)):
@@ -182,6 +183,10 @@ class GatedDeltaNet:
     length: int
     beta_scale: float = 1.0  # betas are this times a sigmoid
     norm_eps: float | None = None  # None: the architecture's
+    # Kimi Delta Attention (arXiv 2510.26692): each channel of keys has a decay of its own. The
+    # inputs of in_proj_a and in_proj_z pass key_size channels (in_proj_a_down, in_proj_z_down).
+    # A_log is [1, 1, value_heads, 1], and z's gate its sigmoid in place of its SiLU.
+    decay_by_channel: bool = False
 
     def __post_init__(self) -> None:
         _check_positive(self, "key_heads", "value_heads", "key_size", "value_size")
@@ -202,6 +207,10 @@ class GatedDeltaNet:
     @property
     def value_width(self) -> int:
         return self.value_heads * self.value_size
+
+    @property
+    def decay_width(self) -> int:
+        return self.value_heads * (self.key_size if self.decay_by_channel else 1)
 
 
 @dataclass(frozen=True)
@@ -585,15 +594,22 @@ def _mixer_shapes(mixer: Mixer, hidden: int) -> Shapes:
 
 def _delta_shapes(net: GatedDeltaNet, hidden: int) -> Shapes:
     channels = 2 * net.key_width + net.value_width
+    heads: tuple[int, ...] = (net.value_heads,)
+    narrow, down = hidden, dict.fromkeys("az", Shapes())
+    if net.decay_by_channel:
+        narrow, heads = net.key_size, (1, 1, net.value_heads, 1)
+        down = {each: _linear(f"in_proj_{each}_down", narrow, hidden) for each in "az"}
     return {
         **_linear("in_proj_qkv", channels, hidden),
         "conv1d": (channels, 1, net.length),
         **_linear("in_proj_b", net.value_heads, hidden),
-        "A_log": (net.value_heads,),
-        "dt_bias": (net.value_heads,),
-        **_linear("in_proj_a", net.value_heads, hidden),
+        "A_log": heads,
+        "dt_bias": (net.decay_width,),
+        **down["a"],
+        **_linear("in_proj_a", net.decay_width, narrow),
         "norm": (net.value_size,),
-        **_linear("in_proj_z", net.value_width, hidden),
+        **down["z"],
+        **_linear("in_proj_z", net.value_width, narrow),
         **_linear("out_proj", hidden, net.value_width),
     }
 

@@ -210,7 +210,8 @@ class AttentionBuilder:
         name = "q_proj"
         if attention.latent is not None and attention.latent.query_rank:
             x = self.weighted.linear(x, f"{prefix}.q_a_proj", attention.bias)
-            x, name = self.weighted.rms_norm(x, f"{prefix}.q_a_layernorm"), "q_b_proj"
+            eps = attention.latent.norm_eps
+            x, name = self.weighted.rms_norm(x, f"{prefix}.q_a_layernorm", eps), "q_b_proj"
         bias = attention.bias and attention.latent is None
         query = self.weighted.linear(x, f"{prefix}.{name}", bias)
         return self._heads(query, attention, attention.heads, f"{prefix}.q_norm")
@@ -248,17 +249,18 @@ class AttentionBuilder:
         self, x: ov.Node, attention: Attention, prefix: str
     ) -> tuple[ov.Node, ov.Node]:
         latent, heads = attention.latent, attention.kv_heads
-        assert latent is not None and attention.rotary is not None
+        assert latent is not None
 
         def split(x: ov.Node, count: int, size: int) -> ov.Node:
             return ops.transpose(self._split(x, count, size), i64([0, 2, 1, 3]))
 
         shared = self.weighted.linear(x, f"{prefix}.k_rope_proj", attention.bias)
-        rotate = self.rotations[attention.rotary]
-        rotated = rotate(split(shared, 1, latent.rotated), latent.rotated)
+        rotated = split(shared, 1, latent.rotated)
+        if attention.rotary is not None:
+            rotated = self.rotations[attention.rotary](rotated, latent.rotated)
         rotated = ops.broadcast(rotated, i64([1, heads, 1, 1]), broadcast_spec="BIDIRECTIONAL")
         narrow = self.weighted.linear(x, f"{prefix}.kv_a_proj", attention.bias)
-        narrow = self.weighted.rms_norm(narrow, f"{prefix}.kv_a_layernorm")
+        narrow = self.weighted.rms_norm(narrow, f"{prefix}.kv_a_layernorm", latent.norm_eps)
         kept = self.weighted.linear(narrow, f"{prefix}.k_b_proj")
         kept = split(kept, heads, attention.head_size - latent.rotated)
         value = self.weighted.linear(narrow, f"{prefix}.v_b_proj")

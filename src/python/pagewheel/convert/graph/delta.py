@@ -51,8 +51,9 @@ class DeltaBuilder:
         attended = ops.reshape(attended, i64([-1, net.value_size]), False)
         weight = dense_f32(self.weighted.weight(f"{prefix}.norm"))
         normed = ops.multiply(ops.constant(weight), self.weighted.unit_rms(attended, net.norm_eps))
-        gates = self.weighted.linear(x, f"{prefix}.in_proj_z")
-        gate = ops.swish(ops.reshape(gates, i64([-1, net.value_size]), False))
+        gates = self._projected(x, net, f"{prefix}.in_proj_z")
+        gate = ops.reshape(gates, i64([-1, net.value_size]), False)
+        gate = ops.sigmoid(gate) if net.decay_by_channel else ops.swish(gate)
         gated = named(ops.multiply(normed, gate), f"model.{prefix}.norm")
         merged = ops.reshape(gated, ops.shape_of(gates, "i64"), False)
         return self.weighted.linear(merged, f"{prefix}.out_proj")
@@ -73,12 +74,21 @@ class DeltaBuilder:
         length = ops.sqrt(ops.add(squares, f32(_EPSILON)))
         return ops.multiply(heads, ops.divide(f32(1.0), length))
 
+    def _projected(self, x: ov.Node, net: GatedDeltaNet, name: str) -> ov.Node:
+        if net.decay_by_channel:
+            x = self.weighted.linear(x, f"{name}_down")
+        return self.weighted.linear(x, name)
+
     def _gates(self, x: ov.Node, net: GatedDeltaNet, prefix: str) -> tuple[ov.Node, ov.Node]:
-        """The logarithm of the decay, and beta: [batch, tokens, value heads] each."""
+        """The logarithm of the decay, and beta: [batch, tokens, value heads] each; of decays by
+        channel [batch, tokens, value heads, key size].
+        """
         beta = ops.sigmoid(self.weighted.linear(x, f"{prefix}.in_proj_b"))
         rates = -np.exp(dense_f32(self.weighted.weight(f"{prefix}.A_log")))
         bias = ops.constant(dense_f32(self.weighted.weight(f"{prefix}.dt_bias")))
-        steps = ops.softplus(ops.add(self.weighted.linear(x, f"{prefix}.in_proj_a"), bias))
+        steps = ops.softplus(ops.add(self._projected(x, net, f"{prefix}.in_proj_a"), bias))
+        if net.decay_by_channel:
+            steps = ops.reshape(steps, i64([0, 0, net.value_heads, net.key_size]), True)
         return ops.multiply(ops.constant(rates), steps), scaled(beta, net.beta_scale)
 
     def _delta_rule(
@@ -107,7 +117,7 @@ class DeltaBuilder:
             query,
             ops.transpose(key, heads_first),
             ops.transpose(value, heads_first),
-            ops.transpose(decay, tokens_last),
+            ops.transpose(decay, heads_first if net.decay_by_channel else tokens_last),
             ops.transpose(beta, tokens_last),
             past,
             shape,
@@ -125,7 +135,8 @@ def _loop(
     state: ov.Node,
     shape: ov.Node,
 ) -> tuple[ov.Output, ov.Output]:
-    """The recurrence over [batch, heads, tokens, size], and [batch, heads, tokens] of gates.
+    """The recurrence over [batch, heads, tokens, size], and [batch, heads, tokens] of gates. Decays
+    may have channels of keys, too.
 
     Gives the outputs, of `shape`, and the last state [batch, heads, key size, value size].
     """
@@ -135,13 +146,15 @@ def _loop(
 
     at = parameter([], np.int32)
     q, k, v = (parameter([-1, -1, 1, -1]) for _ in range(3))
-    g, b = (parameter([-1, -1, 1]) for _ in range(2))
+    by_channel = decay.get_output_partial_shape(0).rank.get_length() == 4
+    g, b = parameter([-1, -1, 1, -1] if by_channel else [-1, -1, 1]), parameter([-1, -1, 1])
     before, outputs = (parameter([-1, -1, -1, -1]) for _ in range(2))
 
     def column(x: ov.Node) -> ov.Node:
         return ops.unsqueeze(ops.squeeze(x, i32(2)), i32(-1))
 
-    decayed = ops.multiply(before, ops.unsqueeze(ops.exp(g), i32(-1)))
+    rates = ops.exp(ops.squeeze(g, i32(2)) if by_channel else g)
+    decayed = ops.multiply(before, ops.unsqueeze(rates, i32(-1)))
     known = ops.reduce_sum(ops.multiply(decayed, column(k)), i32(-2), False)
     update = ops.multiply(ops.subtract(ops.squeeze(v, i32(2)), known), b)
     after = ops.add(decayed, ops.multiply(column(k), ops.unsqueeze(update, i32(-2))))

@@ -102,10 +102,10 @@ class Weighted:
         scaled_by = ops.multiply(normed, self.vector(name))
         return named(ops.add(scaled_by, self.vector(f"{name}.bias")), f"model.{name}")
 
-    def rms_norm(self, x: ov.Node, name: str) -> ov.Node:
+    def rms_norm(self, x: ov.Node, name: str, eps: float | None = None) -> ov.Node:
         gamma = dense_f32(self.weight(name)) + np.float32(self.arch.norm_offset)
         constant = named(ops.constant(gamma), f"model.{name}.weight")
-        return named(ops.multiply(constant, self.unit_rms(x)), f"model.{name}")
+        return named(ops.multiply(constant, self.unit_rms(x, eps)), f"model.{name}")
 
     def unit_rms(self, x: ov.Node, eps: float | None = None) -> ov.Node:
         """x / sqrt(mean(x^2) + eps) over the last dimension; the architecture's eps if none."""

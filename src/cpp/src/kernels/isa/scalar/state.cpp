@@ -23,14 +23,34 @@ void norm_and_gate(const GatedDeltaChunk& chunk, const float* gate, float* y) {
     for (size_t i = 0; i < chunk.value_size; ++i) squares += y[i] * y[i];
     const float factor = 1 / std::sqrt(squares / float(chunk.value_size) + chunk.norm_epsilon);
     for (size_t i = 0; i < chunk.value_size; ++i)
-        y[i] = chunk.norm_weight[i] * y[i] * factor * silu(gate[i]);
+        y[i] = chunk.norm_weight[i] * y[i] * factor *
+               (chunk.gate_is_sigmoid ? 1 / (1 + std::exp(-gate[i])) : silu(gate[i]));
+}
+
+/// exp(g) of each channel of keys.
+void find_decays(const GatedDeltaChunk& chunk, size_t t, float* decays) {
+    for (size_t i = 0; i < chunk.key_size; ++i) {
+        if (chunk.channel_decays.values == nullptr) {
+            decays[i] = chunk.decays[t];
+            continue;
+        }
+        const float x = chunk.channel_decays.row(t)[i];
+        decays[i] =
+            std::exp(chunk.decay_bias ? chunk.decay_rate * softplus(x + chunk.decay_bias[i]) : x);
+    }
 }
 
 }  // namespace
 
+float softplus(float x) {
+    return x > 20 ? x : std::log1p(std::exp(x));
+}
+
 void scalar_gated_delta_chunk(const GatedDeltaChunk& chunk) {
     const float* before = chunk.before;
+    float decays[GatedDeltaRuleConfig::most_size];
     for (size_t t = 0; t < chunk.tokens; ++t, before = chunk.after) {
+        find_decays(chunk, t, decays);
         const float *q = chunk.queries.row(t), *k = chunk.keys.row(t), *v = chunk.values.row(t);
         float* y = chunk.y + t * chunk.y_stride;
         const float k_scale = inverse_length(k, chunk.key_size, chunk.key_epsilon);
@@ -41,7 +61,7 @@ void scalar_gated_delta_chunk(const GatedDeltaChunk& chunk) {
             float known = 0;
             for (size_t i = 0; i < chunk.key_size; ++i) {
                 const size_t at = block.begin + i * block.stride;
-                chunk.after[at] = chunk.decays[t] * before[at];
+                chunk.after[at] = decays[i] * before[at];
                 known += chunk.after[at] * k[i] * k_scale;
             }
             const float update = chunk.betas[t] * (v[column] - known);
