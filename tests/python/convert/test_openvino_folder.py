@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import openvino as ov
+import openvino.opset13 as ops
 import pytest
 from conftest import F32, greedy
 from convert import tiny_models
@@ -143,6 +145,23 @@ def test_a_variable_without_a_name_is_refused(folder: Path) -> None:
     assert damaged != text
     path.write_text(damaged)
     assert "no variable_id" in opened_elsewhere(folder)
+
+
+def test_positions_that_are_counted_off_the_cache_are_refused(folder: Path, tmp_path: Path) -> None:
+    """As in exports of Qwen3.5: with pages the cache's length, and so each position, would be 0."""
+    model = CORE.read_model(folder / "openvino_model.xml")
+    inputs = {each.any_name: each for each in model.inputs}
+    keys = next(node for node in model.get_ordered_ops() if node.get_type_name() == "ReadValue")
+    past = ops.gather(ops.shape_of(keys), ops.constant(2), ops.constant(0))
+    tokens = ops.gather(ops.shape_of(inputs["input_ids"].node), ops.constant(1), ops.constant(0))
+    counted = ops.range(past, ops.add(past, tokens), ops.constant(np.int64(1)), "i64")
+    counted = ops.unsqueeze(counted, ops.constant(0))
+    for reader in inputs["position_ids"].get_target_inputs():
+        reader.replace_source_output(counted.output(0))
+    shutil.copytree(folder, tmp_path / "counted")
+    ov.save_model(model, tmp_path / "counted/openvino_model.xml", compress_to_fp16=False)
+    with pytest.raises(ValueError, match="rotates keys, but not by its input position_ids"):
+        pagewheel.LLMPipeline(tmp_path / "counted", "CPU")
 
 
 def test_what_is_no_graph_of_openvinos_goes_to_none_of_its_readers(folder: Path) -> None:

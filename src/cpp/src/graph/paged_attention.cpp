@@ -10,11 +10,13 @@
 #include "model/port_names.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/convert.hpp"
+#include "openvino/op/cos.hpp"
 #include "openvino/op/gather.hpp"
 #include "openvino/op/matmul.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/result.hpp"
 #include "openvino/op/scaled_dot_product_attention.hpp"
+#include "openvino/op/sin.hpp"
 #include "openvino/op/util/assign_base.hpp"
 #include "openvino/pass/manager.hpp"
 #include "openvino/pass/sdpa_to_paged_attention.hpp"
@@ -50,6 +52,23 @@ std::shared_ptr<ov::op::v0::Result> add_attention_of_nothing(ov::Model& model) {
         std::make_shared<ov::op::v13::ScaledDotProductAttention>(zero, zero, zero, false));
     model.add_results({result});
     return result;
+}
+
+/// Exports of Qwen3.5's text part count positions off the cache's length, which is lost where the
+/// cache is paged: every token would have the first one's position.
+void check_positions(const ov::Model& model) {
+    bool rotates = false;
+    for (const auto& node : model.get_ops())
+        rotates |= ov::is_type<ov::op::v0::Cos>(node) || ov::is_type<ov::op::v0::Sin>(node);
+    bool reads_positions = false;
+    for (const auto& input : model.inputs())
+        reads_positions |=
+            input.get_names().count(ports::position_ids) != 0 && !input.get_target_inputs().empty();
+    check_argument(
+        reads_positions || !rotates, ErrorCode::model_unsupported,
+        "the model rotates keys, but not by its input position_ids: positions that are "
+        "counted off the cache's length cannot be paged. Convert the Hugging Face folder "
+        "or a GGUF file with pagewheel");
 }
 
 /// The input to gather: of the vocabulary projection, if only elementwise work follows it, else the
@@ -111,6 +130,7 @@ void apply_paged_attention(const std::shared_ptr<ov::Model>& model, const Paging
                         "the model's attention cannot be paged: ", reason(error));
     }
     if (nothing) model->remove_result(nothing);
+    check_positions(*model);
     check_argument(has_cache_inputs(*model), ErrorCode::model_unsupported,
                    "the model's attention cannot be paged: no attention over states was found");
     for (const auto& sink : model->get_sinks())
