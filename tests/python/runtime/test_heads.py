@@ -197,6 +197,53 @@ def test_drafts_by_the_head_go_with_eviction_grammars_and_beams(int8_drafted: Dr
     assert pipeline.get_statistics().num_used_blocks == 0
 
 
+def test_stop_strings_grammars_samples_and_cancels_end_answers_alike(
+    int8_drafted: Drafted,
+) -> None:
+    """With drafts beyond the end, and after a request that was cancelled while it had drafts."""
+    prompt = tiny_models.random_ids(40, 2)
+    plain, drafting = (
+        int8_drafted.pipeline(drafts, {"batch_invariant": True}, num_kv_blocks=60)
+        for drafts in (False, True)
+    )
+    text = plain.get_tokenizer().decode(answer(plain, prompt, config(60)))
+    stop = next(  # the shortest one that is not complete in the first quarter
+        text[i : i + count]
+        for count in range(1, 40)
+        for i in range(len(text) - count)
+        if text[i : i + count].isascii() and text.find(text[i : i + count]) + count > len(text) // 4
+    )
+    shape = pagewheel.StructuredOutputConfig(regex="(the |abc){3,9}")
+    configs = [
+        config(60, stop_strings={stop}),
+        config(60),
+        pagewheel.GenerationConfig(max_new_tokens=60, structured_output_config=shape),
+        config(25, do_sample=True, rng_seed=3, num_return_sequences=3),
+    ]
+
+    def answers(pipeline: pagewheel.ContinuousBatchingPipeline) -> list[Any]:
+        handles = [pipeline.add_request(i, prompt, each) for i, each in enumerate(configs)]
+        drain(pipeline)
+        assert pipeline.get_statistics().num_used_blocks == 0
+        return [
+            [(list(each.generated_ids), each.finish_reason) for each in handle.read_all()]
+            for handle in handles
+        ]
+
+    expected = answers(plain)
+    assert expected[0][0][1] == pagewheel.GenerationFinishReason.STOP
+    assert 4 < len(expected[0][0][0]) < 60
+    for each in configs:
+        each.num_assistant_tokens = 4
+    handle = drafting.add_request(9, prompt, configs[1])
+    while drafting.get_statistics().all_steps.num_accepted_tokens == 0:
+        drafting.step()
+    handle.cancel()
+    assert answers(drafting) == expected
+    steps = drafting.get_statistics().all_steps
+    assert steps.num_drafted_tokens > steps.num_accepted_tokens > 8
+
+
 def test_what_the_head_costs_is_told(int8_drafted: Drafted) -> None:
     scheduler, properties = pagewheel.SchedulerConfig(), {}
     if int8_drafted.head_folder is None:
