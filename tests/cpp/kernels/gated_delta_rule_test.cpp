@@ -106,25 +106,29 @@ std::vector<double> by_definition(const GatedDeltaRuleConfig& config, const Sequ
 }
 
 /// Computes the sequence in calls of `most` tokens, each of which writes another state.
+/// `goes_back`: after a call that is split the next one goes on from the state after its first
+/// tokens.
 std::vector<float> computed(const GatedDeltaRuleConfig& config, const Sequence& sequence,
-                            size_t most, Isa isa) {
+                            size_t most, Isa isa, bool goes_back = false) {
     std::vector<uint8_t> states(3 * config.state_bytes(), 0xFF);  // each of them NaN
     std::vector<float> y(sequence.size() * config.value_width());
     int32_t source = -1;
-    for (size_t done = 0; done < sequence.size();) {
+    for (size_t done = 0, calls = 0; done < sequence.size(); ++calls) {
         const size_t count = std::min(most, sequence.size() - done);
+        const size_t split = goes_back && calls % 3 && source >= 0 && source < 2 ? count / 2 : 0;
         TableValues tables;
         tables.add(done, count, {});
         tables.state_sources = {source};
         tables.state_targets = {source == 2 ? 2 : source + 1};  // the last one in place
-        source = tables.state_targets[0];
+        tables.state_splits = {int32_t(split)};
+        if (split == 0) source = tables.state_targets[0];
         std::vector<int32_t> words(tables.num_words());
         tables.pack(words.data());
         const BatchTables read(words.data(), words.size(), 0);
         read.check_states(count, 3);
         gated_delta_rule(config, read, sequence.from(done), states.data(),
                          y.data() + done * config.value_width(), isa);
-        done += count;
+        done += split > 0 ? split : count;
     }
     return y;
 }
@@ -175,6 +179,9 @@ TEST(GatedDeltaRule, IsItsDefinitionHoweverSequencesAreCut) {
                     EXPECT_LT(largest_error(computed(config, sequence, most, isa), expected), 3e-6)
                         << isa.name() << ", " << config.key_size << " by " << config.value_size
                         << ", " << most << " at once";
+            for (const Isa isa : available_isas())
+                EXPECT_LT(largest_error(computed(config, sequence, 5, isa, true), expected), 3e-6)
+                    << isa.name() << ", split";
         }
 }
 

@@ -93,7 +93,8 @@ std::vector<double> by_definition(const SelectiveSsmConfig& config, const Tokens
 }
 
 /// What sequences give whose tokens come in calls of up to `most_tokens`, each from another state
-/// than it writes or from the same.
+/// than it writes or from the same. Some calls are split, and the next one goes on from the source,
+/// as after wrong drafts.
 std::vector<std::vector<float>> compute(const SelectiveSsmConfig& config,
                                         const std::vector<Tokens>& sequences, size_t most_tokens,
                                         Isa isa) {
@@ -105,16 +106,20 @@ std::vector<std::vector<float>> compute(const SelectiveSsmConfig& config,
     for (size_t call = 0;; ++call) {
         TableValues tables;
         std::vector<float> xbc, dt, gate;
-        std::vector<size_t> taken;
+        std::vector<size_t> taken, kept;
         for (size_t i = 0; i < sequences.size(); ++i) {
             const Tokens& tokens = sequences[i];
             const size_t left = tokens.dt.size() / config.heads - done[i];
             const size_t count = std::min(left, call % 2 ? most_tokens : (most_tokens + 1) / 2);
             if (count == 0) continue;
             tables.add(done[i], count, {});
+            const auto target = int32_t(2 * i + call / 2 % 2);
+            const bool splits = slot[i] >= 0 && slot[i] != target && call % 3 == 0 && count > 1;
+            const size_t split = splits ? count / 2 : 0;
             tables.state_sources.push_back(slot[i]);
-            slot[i] = int32_t(2 * i + call / 2 % 2);
-            tables.state_targets.push_back(slot[i]);
+            tables.state_targets.push_back(target);
+            tables.state_splits.push_back(int32_t(split));
+            if (!splits) slot[i] = target;
             const auto append = [&](std::vector<float>& to, const std::vector<float>& from,
                                     size_t width) {
                 to.insert(to.end(), from.begin() + long(done[i] * width),
@@ -123,8 +128,9 @@ std::vector<std::vector<float>> compute(const SelectiveSsmConfig& config,
             append(xbc, tokens.xbc, tokens.width);
             append(dt, tokens.dt, config.heads);
             append(gate, tokens.gate, inner);
-            done[i] += count;
+            done[i] += splits ? split : count;
             taken.push_back(i);
+            kept.push_back(splits ? split : count);
         }
         if (taken.empty()) return results;
         std::vector<int32_t> words(tables.num_words());
@@ -144,7 +150,7 @@ std::vector<std::vector<float>> compute(const SelectiveSsmConfig& config,
         for (size_t i = 0; i < taken.size(); ++i) {
             const size_t count =
                 size_t(tables.subsequence_begins[i + 1]) - size_t(tables.subsequence_begins[i]);
-            results[taken[i]].insert(results[taken[i]].end(), from, from + count * inner);
+            results[taken[i]].insert(results[taken[i]].end(), from, from + kept[i] * inner);
             from += count * inner;
         }
     }

@@ -90,22 +90,30 @@ private:
 
     bool step(size_t most_tokens) {
         TableValues tables;
-        std::vector<std::pair<Sequence*, size_t>> parts;
+        std::vector<std::tuple<Sequence*, size_t, size_t>> parts;
         std::vector<float> x;
         for (Sequence& sequence : m_sequences) {
             const size_t left = sequence.x.size() / m_config.channels - sequence.done;
             if (left == 0 || (most_tokens > 1 && m_random() % 3 == 0)) continue;
             const size_t count = std::min(left, most_tokens);
-            parts.emplace_back(&sequence, count);
             tables.add(sequence.done, count, {});
-            tables.state_sources.push_back(sequence.state);
-            // In place, or into another one as where a state is shared.
-            if (sequence.state < 0 || m_random() % 2 == 0) {
-                if (sequence.state >= 0) m_free.insert(m_free.begin(), sequence.state);
-                sequence.state = m_free.back();
+            // In place, or into another one as where a state is shared or there are drafts. After a
+            // split the sequence goes on from the source, as where those were wrong.
+            const int32_t source = sequence.state;
+            int32_t target = source;
+            size_t split = 0;
+            if (source < 0 || m_random() % 2 == 0) {
+                target = m_free.back();
                 m_free.pop_back();
+                split = source < 0 || m_random() % 2 ? 0 : m_random() % count;
+                sequence.state = split > 0 ? source : target;
+                const int32_t left = split > 0 ? target : source;
+                if (left >= 0) m_free.insert(m_free.begin(), left);
             }
-            tables.state_targets.push_back(sequence.state);
+            tables.state_sources.push_back(source);
+            tables.state_targets.push_back(target);
+            tables.state_splits.push_back(int32_t(split));
+            parts.emplace_back(&sequence, count, split > 0 ? split : count);
             const auto begin = sequence.x.begin() + long(sequence.done * m_config.channels);
             x.insert(x.end(), begin, begin + long(count * m_config.channels));
         }
@@ -117,11 +125,11 @@ private:
         std::vector<float> y(x.size());
         short_convolution(m_config, read, x.data(), m_states.data(), y.data(), m_isa);
         const float* from = y.data();
-        for (const auto& [sequence, count] : parts) {
+        for (const auto& [sequence, count, num_kept] : parts) {
             std::copy_n(from, count * m_config.channels,
                         sequence->y.data() + sequence->done * m_config.channels);
             from += count * m_config.channels;
-            sequence->done += count;
+            sequence->done += num_kept;
         }
         return left();
     }
@@ -170,12 +178,14 @@ TEST(ShortConvolution, RefusesWeightsThatAreTooFew) {
 }
 
 TEST(BatchTables, RefuseStatesThatAreNoneOrAnothers) {
-    const auto check = [](std::vector<int32_t> sources, std::vector<int32_t> targets) {
+    const auto check = [](std::vector<int32_t> sources, std::vector<int32_t> targets,
+                          std::vector<int32_t> splits = {0, 0}) {
         TableValues values;
         values.add(3, 2, {});
         values.add(0, 5, {});
         values.state_sources = std::move(sources);
         values.state_targets = std::move(targets);
+        values.state_splits = std::move(splits);
         std::vector<int32_t> words(values.num_words());
         values.pack(words.data());
         BatchTables(words.data(), words.size(), 0).check_states(7, 4);
@@ -188,6 +198,14 @@ TEST(BatchTables, RefuseStatesThatAreNoneOrAnothers) {
     EXPECT_THROW(check({-2, -1}, {3, 0}), std::runtime_error);
     EXPECT_THROW(check({-1, -1}, {3, 3}), std::runtime_error);
     EXPECT_THROW(check({0, -1}, {3, 0}), std::runtime_error);
+    EXPECT_NO_THROW(check({2, 3}, {1, 0}, {1, 4}));
+    EXPECT_THROW(check({3, 3}, {1, 0}, {1, 0}), std::runtime_error) << "another reads it";
+    EXPECT_THROW(check({3, 3}, {1, 0}, {1, 1}), std::runtime_error);
+    EXPECT_THROW(check({1, 3}, {1, 0}, {1, 0}), std::runtime_error) << "in place";
+    EXPECT_THROW(check({2, -1}, {1, 0}, {0, 1}), std::runtime_error) << "after none";
+    EXPECT_THROW(check({2, 3}, {1, 0}, {2, 0}), std::runtime_error) << "after all";
+    EXPECT_THROW(check({2, 3}, {1, 0}, {-1, 0}), std::runtime_error);
+    EXPECT_THROW(check({2, 3}, {1, 0}, {}), std::runtime_error);
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ struct Tracked {
     Content recurrent = FakeCache::no_tokens;  // what its state holds, made of what slots hold
     /// State and recurrent before each token of the latest span, and after the last.
     std::vector<std::pair<Content, Content>> history;
+    size_t num_split = 0;  // of the latest entry
     size_t num_evicted = 0;
     size_t num_left = 0;             // tokens to generate
     std::shared_ptr<Family> family;  // if it is a beam
@@ -118,7 +119,8 @@ public:
 
     size_t num_submitted = 0, num_finished = 0, num_dropped = 0, num_forked = 0, num_pins = 0;
     size_t num_advanced = 0, num_late = 0;  // steps of beams, and those in parts
-    size_t num_states_written = 0, num_states_found = 0, num_states_pinned = 0, num_replays = 0;
+    size_t num_states_written = 0, num_states_found = 0, num_states_pinned = 0, num_replays = 0,
+           num_splits = 0;
     const Scheduler& scheduler() const { return *m_scheduler; }
 
 private:
@@ -220,6 +222,7 @@ private:
             num_tokens += entry.num_tokens;
             if (has_states()) check_state(tracked);
             tracked.history.clear();
+            tracked.num_split = entry.num_split;
             for (size_t i = 0; i < entry.num_tokens; ++i) {
                 tracked.history.emplace_back(tracked.state, tracked.recurrent);
                 const size_t slot = sequence.num_slots() + i;
@@ -229,6 +232,12 @@ private:
                 m_cache->slot(sequence, slot) = tracked.state;
             }
             if (has_states()) m_cache->write_state(sequence.next_state, tracked.recurrent);
+            if (entry.num_split > 0) {
+                ASSERT_EQ(m_scheduler->store().states().references(sequence.state), 1u);
+                ASSERT_FALSE(m_scheduler->store().states().is_kept(sequence.state));
+                m_cache->write_state(sequence.state, tracked.history[entry.num_split].second);
+                ++num_splits;
+            }
         }
         ASSERT_EQ(num_tokens, batch.num_tokens);
         m_scheduler->advance();
@@ -251,7 +260,8 @@ private:
         if (has_states()) {
             ASSERT_EQ(m_cache->state(sequence.state), tracked.recurrent);
             if (sequence.confirmed_state != no_state) {
-                ASSERT_EQ(m_cache->state(sequence.confirmed_state), tracked.history[0].second);
+                ASSERT_EQ(m_cache->state(sequence.confirmed_state),
+                          tracked.history[tracked.num_split].second);
             }
         }
         for (size_t i = 0; i < sequence.num_slots(); ++i)
@@ -273,7 +283,7 @@ private:
         const size_t left = tracked.expected.size() - sequence.num_slots();
         const size_t at = tracked.history.size() - left;
         if (has_states()) {
-            ASSERT_EQ(at, 0u);
+            ASSERT_EQ(at, tracked.num_split);
             ++num_replays;
         }
         std::tie(tracked.state, tracked.recurrent) = tracked.history[at];
@@ -515,7 +525,7 @@ private:
 
 TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     size_t finished = 0, forked = 0, dropped = 0, preempted = 0, hits = 0, advanced = 0, late = 0,
-           pinned = 0, states = 0, states_found = 0, states_pinned = 0, replays = 0;
+           pinned = 0, states = 0, states_found = 0, states_pinned = 0, replays = 0, splits = 0;
     for (unsigned seed = 0; seed < 260 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         Machine machine(seed);
@@ -529,6 +539,7 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
         states_found += machine.num_states_found;
         states_pinned += machine.num_states_pinned;
         replays += machine.num_replays;
+        splits += machine.num_splits;
         dropped += machine.num_dropped;
         preempted += machine.scheduler().totals().num_preemptions;
         hits += machine.scheduler().totals().num_prefix_hits;
@@ -544,6 +555,7 @@ TEST(SchedulerModel, KeepsEveryCachedTokenThroughAMillionOperations) {
     EXPECT_GT(pinned, 1000u);
     EXPECT_GT(states, 100000u);
     EXPECT_GT(states_found, 3000u);
+    EXPECT_GT(splits, 10000u);
     EXPECT_GT(states_pinned, 100u);
     EXPECT_GT(replays, 10000u);
 }

@@ -19,7 +19,8 @@ struct LayerTableValues {
 /// Sections of a batch; sizes and contents are the test's to get right or wrong.
 struct TableValues {
     std::vector<int32_t> past_lens, subsequence_begins{0}, block_indices_begins{0}, score_windows;
-    std::vector<int32_t> logits_past_lens, logits_begins, state_sources, state_targets;
+    std::vector<int32_t> logits_past_lens, logits_begins;
+    std::vector<int32_t> state_sources, state_targets, state_splits;
     std::vector<LayerTableValues> layers = std::vector<LayerTableValues>(1);
 
     /// Another sequence, in these blocks of layer 0.
@@ -46,7 +47,7 @@ struct TableValues {
         size_t words = kernels::BatchTablesLayout::num_directory_words(layers.size()) +
                        past_lens.size() + subsequence_begins.size() + block_indices_begins.size() +
                        score_windows.size() + logits_past_lens.size() + logits_begins.size() +
-                       state_sources.size() + state_targets.size();
+                       state_sources.size() + state_targets.size() + state_splits.size();
         for (const LayerTableValues& layer : layers)
             words += layer.block_indices.size() + layer.rotated_block_indices.size() +
                      layer.rotation_deltas.size() + layer.rotation_trig_lut.size() +
@@ -70,6 +71,7 @@ struct TableValues {
         add(Layout::logits_begins, logits_begins);
         add(Layout::state_sources, state_sources);
         add(Layout::state_targets, state_targets);
+        add(Layout::state_splits, state_splits);
         for (size_t l = 0; l < layers.size(); ++l) {
             add(Layout::index_of(l, Layout::block_indices), layers[l].block_indices);
             add(Layout::index_of(l, Layout::rotated_block_indices),

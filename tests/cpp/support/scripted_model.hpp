@@ -84,7 +84,7 @@ public:
             for (size_t i = 0; i < end; ++i)
                 check_invariant(slot(sequence, i) == sequence.tokens[i], "token ", i,
                                 " is not in its slot");
-            if (m_blocks_per_state > 0) continue_state(sequence, end);
+            if (m_blocks_per_state > 0) continue_state(entry, end);
             const std::vector<float> states = states_of(sequence, entry.num_tokens, input);
             if (is_head) input += entry.num_tokens;
             const size_t given = is_head ? entry.num_logits : entry.num_tokens;
@@ -107,13 +107,17 @@ public:
     const std::vector<RotaryKind>& rotated_in_place() const override { return m_kinds; }
 
 private:
-    void continue_state(const Sequence& sequence, size_t end) {
+    void continue_state(const BatchEntry& entry, size_t end) {
+        const Sequence& sequence = *entry.sequence;
         const auto begin = sequence.tokens.begin();
         std::vector<int64_t> seen;
         if (sequence.state != no_state) seen = m_states.at(size_t(sequence.state));
         check_invariant(seen == std::vector<int64_t>(begin, begin + long(sequence.num_cached)),
                         "a state has not seen what came before");
         m_states.at(size_t(sequence.next_state)).assign(begin, begin + long(end));
+        if (entry.num_split == 0) return;
+        const size_t split = sequence.num_cached + entry.num_split;
+        m_states.at(size_t(sequence.state)).assign(begin, begin + long(split));
     }
     static float state_after(float state, int64_t token) {
         return float((int64_t(state) * 31 + token + 1) % (1 << 24));

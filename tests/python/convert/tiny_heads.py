@@ -241,8 +241,8 @@ def count_accepted(
 ) -> tuple[int, int]:
     """Drafts of a chain, and those that are right, where each step has `most` of them.
 
-    After a wrong draft the state of a model with states is that of before, and the tokens since
-    then are computed again in the next step, whose span has 16 tokens at most.
+    After a wrong draft the state of a model with states is that before the drafts, and the right
+    ones are computed again in the next step, whose span has 16 tokens at most.
     """
     keeps_states = isinstance(head, MtpHead)
     states = head.states(model, tokens)
@@ -261,5 +261,5 @@ def count_accepted(
         drafted += count
         accepted += right
         known += right + 1
-        uncached = uncached + right + 1 if keeps_states and right < count else 1
+        uncached = right + 1 if keeps_states and right < count else 1
     return drafted, accepted

@@ -200,6 +200,7 @@ BatchTables::BatchTables(int32_t* words, size_t num_words, size_t layer, Queries
     score_windows = directory.to_read<int32_t>(Layout::score_windows);
     state_sources = directory.to_read<int32_t>(Layout::state_sources);
     state_targets = directory.to_read<int32_t>(Layout::state_targets);
+    state_splits = directory.to_read<int32_t>(Layout::state_splits);
     const auto own = [&](Layout::OfLayer section) {
         return Layout::index_of(layers == 1 ? 0 : layer, section);
     };
@@ -224,22 +225,30 @@ void BatchTables::check_states(size_t num_tokens, size_t num_states) const {
     check_begins("subsequence_begins", written_begins, num_sequences, num_tokens, 1);
     check_size("state_sources", state_sources, num_sequences);
     check_size("state_targets", state_targets, num_sequences);
-    static thread_local std::vector<int32_t> targets;
-    targets.assign(state_targets.values, state_targets.values + num_sequences);
-    std::sort(targets.begin(), targets.end());
-    const auto twice = std::adjacent_find(targets.begin(), targets.end());
-    check_argument(twice == targets.end(), "state_targets has ",
-                   twice == targets.end() ? 0 : *twice,
-                   " twice, expected a state for each sequence");
+    check_size("state_splits", state_splits, num_sequences);
+    static thread_local std::vector<int32_t> written;
+    written.assign(state_targets.values, state_targets.values + num_sequences);
+    for (size_t i = 0; i < num_sequences; ++i) {
+        const int32_t split = state_splits[i], tokens = written_begins[i + 1] - written_begins[i];
+        check_argument(split >= 0 && split < tokens && (split == 0 || state_sources[i] >= 0),
+                       "state_splits[", i, "] is ", split, " of ", tokens, " tokens after state ",
+                       state_sources[i], ", expected 0, or less than all after a state");
+        if (split > 0) written.push_back(state_sources[i]);
+    }
+    std::sort(written.begin(), written.end());
+    const auto twice = std::adjacent_find(written.begin(), written.end());
+    check_argument(twice == written.end(), "state_targets has ",
+                   twice == written.end() ? 0 : *twice,
+                   " twice, or split sources, expected a state for each sequence");
     for (size_t i = 0; i < num_sequences; ++i) {
         const int32_t source = state_sources[i], target = state_targets[i];
         check_argument(target >= 0 && target < int64_t(num_states), "state_targets[", i, "] is ",
                        target, ", expected a state, less than ", num_states);
         check_argument(source >= -1 && source < int64_t(num_states), "state_sources[", i, "] is ",
                        source, ", expected -1 or a state, less than ", num_states);
-        check_argument(
-            source == target || !std::binary_search(targets.begin(), targets.end(), source),
-            "state_sources[", i, "] is ", source, ", which another sequence writes");
+        check_argument(source == target || state_splits[i] > 0 ||
+                           !std::binary_search(written.begin(), written.end(), source),
+                       "state_sources[", i, "] is ", source, ", which another sequence writes");
     }
 }
 

@@ -29,6 +29,7 @@ struct BatchTablesLayout {
         logits_begins,         ///< [B + 1] into the logits indices; or empty
         state_sources,         ///< [B] state before the new tokens, -1: zeros; or empty
         state_targets,         ///< [B] state that is written; or empty
+        state_splits,          ///< [B] new tokens after which the source is written; or empty
         num_shared
     };
     enum OfLayer : size_t {
@@ -93,8 +94,9 @@ struct BatchTables {
     TableSection<const int32_t> written_past_lens, written_begins;
     Queries queries = Queries::ALL;
 
-    // States of the layers that keep some. A source may be the sequence's own target.
-    TableSection<const int32_t> state_sources, state_targets;
+    // States of the layers that keep some. A source may be the sequence's own target. Where a split
+    // is not 0 the source becomes the state after so many new tokens, and the rest goes on from it.
+    TableSection<const int32_t> state_sources, state_targets, state_splits;
 
     // The key of a block (delta_width 1) or token (delta_width block size) with delta e is read as
     // if it had been written e rows lower: LUT row e holds the cosines and sines of e's angles.
@@ -120,9 +122,20 @@ struct BatchTables {
     /// hold those whose attention counts, begins and rotated blocks ascend, deltas are rows of the
     /// LUT, and scores have room for all contexts.
     void check(const TableBounds& bounds) const;
-    /// The same for a layer that keeps states: new tokens, sources and targets. No sequence writes
-    /// a state that another one reads or writes.
+    /// The same for a layer that keeps states: new tokens, sources, targets and splits. No sequence
+    /// writes a state that another one reads or writes.
     void check_states(size_t num_tokens, size_t num_states) const;
+    /// Calls `work(first row, tokens, source, target)`, slots, for the sequence's new tokens: twice
+    /// where they are split.
+    template <class Work>
+    void for_states(size_t sequence, Work&& work) const {
+        const auto row = size_t(written_begins[sequence]);
+        const auto tokens = size_t(written_begins[sequence + 1]) - row;
+        const auto split = size_t(state_splits[sequence]);
+        const int32_t source = state_sources[sequence];
+        if (split > 0) work(row, split, source, source);
+        work(row + split, tokens - split, source, state_targets[sequence]);
+    }
 };
 
 /// Writes sections one after the other into memory that is large enough for them.

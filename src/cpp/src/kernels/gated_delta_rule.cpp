@@ -118,11 +118,10 @@ void gated_delta_rule(const GatedDeltaRuleConfig& config, const BatchTables& tab
     auto* const compute_chunk = isa.kernels().state.gated_delta_chunk;
     const auto compute = [&](size_t item) {
         const size_t sequence = item / config.value_heads, head = item % config.value_heads;
-        const size_t row = size_t(tables.written_begins[sequence]);
-        const size_t tokens = size_t(tables.written_begins[sequence + 1]) - row;
-        Head(config, inputs, head, row)
-            .compute(state(tables.state_sources[sequence], head),
-                     state(tables.state_targets[sequence], head), y, tokens, compute_chunk);
+        tables.for_states(sequence, [&](size_t row, size_t tokens, int32_t source, int32_t target) {
+            Head(config, inputs, head, row)
+                .compute(state(source, head), state(target, head), y, tokens, compute_chunk);
+        });
     };
     run_phases(Phase{tables.state_targets.size * config.value_heads, compute});
 }

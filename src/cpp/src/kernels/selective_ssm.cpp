@@ -74,14 +74,32 @@ public:
     void run(size_t item) const {
         const size_t of_group = config().heads / config().groups;
         const size_t part = item % m_parts, group = item / m_parts % config().groups;
-        const size_t sequence = item / m_parts / config().groups;
         const size_t first = group * of_group + part * m_heads;
+        m_tables.for_states(item / m_parts / config().groups, [&](size_t row, size_t tokens,
+                                                                  int32_t source, int32_t target) {
+            run_heads(group, first, std::min(m_heads, of_group - part * m_heads), row, tokens,
+                      state(source, first), state(target, first));
+        });
+    }
+
+private:
+    const SelectiveSsmConfig& config() const { return m_config; }
+    size_t num_sequences() const { return m_tables.state_targets.size; }
+
+    float* state(int32_t slot, size_t head) const {
+        if (slot < 0) return nullptr;
+        float* states = reinterpret_cast<float*>(m_states + size_t(slot) * config().state_bytes());
+        return states + head * config().state_size * config().head_dim;
+    }
+
+    /// Heads [first, first + count) of a group, and tokens from `row` on.
+    void run_heads(size_t group, size_t first, size_t count, size_t row, size_t tokens,
+                   const float* before, float* after) const {
         SsmHeads heads;
-        heads.count = std::min(m_heads, of_group - part * m_heads);
+        heads.count = count;
         heads.head_dim = config().head_dim;
         heads.state_size = config().state_size;
-        const size_t row = size_t(m_tables.written_begins[sequence]);
-        heads.tokens = size_t(m_tables.written_begins[sequence + 1]) - row;
+        heads.tokens = tokens;
         const auto from = [&](const StridedRows& columns, size_t column) {
             if (!columns.values) return columns;
             return StridedRows{columns.values + row * columns.stride + column, columns.stride};
@@ -93,22 +111,12 @@ public:
         heads.d = config().d.empty() ? nullptr : config().d.data() + first;
         heads.y_stride = config().heads * heads.head_dim;
         heads.y = m_y + row * heads.y_stride + first * heads.head_dim;
-        heads.before = state(m_tables.state_sources[sequence], first);
-        heads.after = state(m_tables.state_targets[sequence], first);
+        heads.before = before;
+        heads.after = after;
         prepare(heads, from(m_input.dt, first), first);
         const bool chunked = m_kernels.run_chunks && !config().batch_invariant &&
                              heads.tokens >= least_chunked_tokens;
         (chunked ? m_kernels.run_chunks : m_kernels.run_tokens)(heads);
-    }
-
-private:
-    const SelectiveSsmConfig& config() const { return m_config; }
-    size_t num_sequences() const { return m_tables.state_targets.size; }
-
-    float* state(int32_t slot, size_t head) const {
-        if (slot < 0) return nullptr;
-        float* states = reinterpret_cast<float*>(m_states + size_t(slot) * config().state_bytes());
-        return states + head * config().state_size * config().head_dim;
     }
 
     void prepare(SsmHeads& heads, const StridedRows& dt, size_t first) const {

@@ -51,7 +51,6 @@ void short_convolution(const ShortConvolutionConfig& config, const BatchTables& 
     };
     const auto compute = [&](size_t item) {
         const size_t sequence = item / parts, first = item % parts * block_channels;
-        const size_t row = size_t(tables.written_begins[sequence]);
         ConvolutionPart part{};
         part.channels = channels;
         part.length = config.length;
@@ -60,12 +59,14 @@ void short_convolution(const ShortConvolutionConfig& config, const BatchTables& 
         part.silu = config.silu;
         part.first = first;
         part.count = std::min(block_channels, channels - first);
-        part.before = state(tables.state_sources[sequence]);
-        part.x = x + row * channels;
-        part.tokens = size_t(tables.written_begins[sequence + 1]) - row;
-        part.y = y + row * channels;
-        convolve(part);
-        write_state(part, state(tables.state_targets[sequence]));
+        tables.for_states(sequence, [&](size_t row, size_t tokens, int32_t source, int32_t target) {
+            part.before = state(source);
+            part.x = x + row * channels;
+            part.tokens = tokens;
+            part.y = y + row * channels;
+            convolve(part);
+            write_state(part, state(target));
+        });
     };
     run_phases(Phase{tables.state_targets.size * parts, compute});
 }

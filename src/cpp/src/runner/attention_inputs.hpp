@@ -110,6 +110,7 @@ private:
     struct StateSlots {
         int32_t* sources = nullptr;  ///< [sequences]
         int32_t* targets = nullptr;  ///< [sequences]
+        int32_t* splits = nullptr;   ///< [sequences]
     };
     /// How the keys of a layer rotate in the batch.
     struct Rotation {

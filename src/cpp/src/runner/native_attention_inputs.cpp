@@ -78,7 +78,8 @@ NativeAttentionInputs::StateSlots NativeAttentionInputs::add_states(Writer& writ
     const size_t sequences = batch.entries.size();
     if (sequences == 0 || batch.entries[0].sequence->next_state == no_state) return {};
     return {writer.add(Layout::state_sources, sequences),
-            writer.add(Layout::state_targets, sequences)};
+            writer.add(Layout::state_targets, sequences),
+            writer.add(Layout::state_splits, sequences)};
 }
 
 void NativeAttentionInputs::fill_states(const Batch& batch, const StateSlots& slots) {
@@ -86,6 +87,7 @@ void NativeAttentionInputs::fill_states(const Batch& batch, const StateSlots& sl
     for (size_t i = 0; i < batch.entries.size(); ++i) {
         slots.sources[i] = batch.entries[i].sequence->state;
         slots.targets[i] = batch.entries[i].sequence->next_state;
+        slots.splits[i] = int32_t(batch.entries[i].num_split);
     }
 }
 

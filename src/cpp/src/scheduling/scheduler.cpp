@@ -139,6 +139,7 @@ const Batch& Scheduler::schedule() {
     // can go on: the last makes room.
     ++m_step;
     do {
+        const size_t num_preemptions = m_totals.num_preemptions;
         m_batch.clear();
         m_budget = m_config.max_num_batched_tokens;
         make_room_for_priority();
@@ -151,7 +152,8 @@ const Batch& Scheduler::schedule() {
         if (skips_decodes && m_batch.empty()) schedule_decodes();
         lengthen();
         if (!m_batch.empty() || m_running.empty() || waits_for_grammar()) break;
-        preempt_for_blocks();
+        // A decode that found no block has just made room.
+        if (m_totals.num_preemptions == num_preemptions) preempt_for_blocks();
     } while (true);
     return m_batch;
 }
@@ -316,7 +318,7 @@ void Scheduler::append_entry(Sequence& sequence, size_t num_tokens) {
     m_budget -= num_tokens;
 }
 
-void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) {
+void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) const {
     const Sequence& sequence = *entry.sequence;
     const bool all = sequence.wants_prompt_logits && sequence.num_cached < sequence.prompt_length;
     const size_t end = sequence.num_cached + num_tokens, committed = sequence.num_committed();
@@ -324,6 +326,10 @@ void Scheduler::set_length(BatchEntry& entry, size_t num_tokens) {
     entry.num_sampled =
         end < committed ? 0 : end + 1 - std::max(committed, sequence.num_cached + 1);
     entry.num_logits = all ? num_tokens : entry.num_sampled;
+    const bool is_own = sequence.state != no_state &&
+                        m_store.states().references(sequence.state) == 1 &&
+                        !m_store.states().is_kept(sequence.state);
+    entry.num_split = is_own && end > committed ? committed - sequence.num_cached : 0;
 }
 
 void Scheduler::advance() {
@@ -332,7 +338,7 @@ void Scheduler::advance() {
         const bool has_drafts = sequence.num_cached + entry.num_tokens > sequence.num_committed();
         if (sequence.state != no_state && has_drafts) {
             sequence.confirmed_state = sequence.state;
-            sequence.num_confirmed = sequence.num_cached;
+            sequence.num_confirmed = sequence.num_cached + entry.num_split;
         } else if (sequence.state != no_state && sequence.state != sequence.next_state) {
             m_store.release_state(sequence.state);
         }

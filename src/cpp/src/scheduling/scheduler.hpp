@@ -133,7 +133,7 @@ private:
     /// The one place that changes a sequence's stage, and with it the queues and counts.
     void move(Sequence& sequence, Sequence::Stage to);
     void append_entry(Sequence& sequence, size_t num_tokens);
-    static void set_length(BatchEntry& entry, size_t num_tokens);
+    void set_length(BatchEntry& entry, size_t num_tokens) const;
     /// Prompt tokens to compute now of `uncached` beside `slots` in the cache, given what is left
     /// of the budget, and whether `others` want of it; 0: to wait.
     size_t chunk_length(const Sequence& sequence, size_t slots, size_t uncached, bool others) const;

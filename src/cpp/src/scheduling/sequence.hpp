@@ -42,7 +42,8 @@ struct Sequence {
     /// Of layers that keep states: after num_cached tokens, if there are any, and what the step
     /// that is being computed writes, which is the same one if nobody else has it.
     StateId state = no_state, next_state = no_state;
-    /// While drafts are computed that may be wrong: the state of before, and after how many tokens.
+    /// While drafts are computed that may be wrong: the state before them, and after how many
+    /// tokens.
     StateId confirmed_state = no_state;
     size_t num_confirmed = 0;
     /// Confirmed tokens that the state has not seen, as drafts after them were wrong: they are
@@ -109,6 +110,10 @@ struct BatchEntry {
     /// How many of those give a next token: the last committed token's, unless that was computed
     /// before, and the drafts'.
     size_t num_sampled;
+    /// Of layers that keep states, where some of the tokens are drafts: how many stand before them.
+    /// The sequence's state is written after those, and its next state after all. 0: its state
+    /// stays, since others have it, too.
+    size_t num_split = 0;
 
     bool samples() const { return num_sampled > 0; }
 };
