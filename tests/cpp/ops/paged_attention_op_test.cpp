@@ -344,18 +344,18 @@ TEST(PagedAttentionOp, SectionsThatLeadOutOfTheTablesAreRefused) {
         return fixture.refusal(packed);
     };
     EXPECT_EQ(refused(0, 0), "the tables have 0 layers, expected at least 1");
-    EXPECT_EQ(refused(0, 1000), "the tables are 150 entries, expected at least 10018");
-    EXPECT_EQ(refused(1, 151), "scores begin at 151, expected 48 to 150");
-    EXPECT_EQ(refused(1, -1), "scores begin at -1, expected 48 to 150");
-    EXPECT_EQ(refused(2, 47), "section 0 has 2 entries from 47 on, expected them in 48 to 98");
-    EXPECT_EQ(refused(3, -1), "section 0 has -1 entries from 48 on, expected them in 48 to 98");
+    EXPECT_EQ(refused(0, 1000), "the tables are 152 entries, expected at least 10020");
+    EXPECT_EQ(refused(1, 153), "scores begin at 153, expected 50 to 152");
+    EXPECT_EQ(refused(1, -1), "scores begin at -1, expected 50 to 152");
+    EXPECT_EQ(refused(2, 49), "section 0 has 2 entries from 49 on, expected them in 50 to 100");
+    EXPECT_EQ(refused(3, -1), "section 0 has -1 entries from 50 on, expected them in 50 to 100");
     EXPECT_EQ(refused(3, 2147483647),
-              "section 0 has 2147483647 entries from 48 on, expected them in 48 to 98");
+              "section 0 has 2147483647 entries from 50 on, expected them in 50 to 100");
     // Scores over the tables would change what was checked.
     using Layout = kernels::BatchTablesLayout;
     const size_t scores = 2 + 2 * Layout::index_of(1, Layout::scores);
     EXPECT_EQ(refused(scores, 64),
-              "section 17 has 26 entries from 64 on, expected them in 98 to 150");
+              "section 18 has 26 entries from 64 on, expected them in 100 to 152");
     Fixture beyond = of_layer(Fixture());
     const ov::Tensor packed = beyond.packed();
     beyond.attributes.layer = 3;
@@ -467,7 +467,7 @@ bool serves(Fixture& fixture, const ov::Tensor& tables) {
 }
 
 TEST(PagedAttentionOp, FuzzedTablesForAllLayersAreServedOrRefused) {
-    const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 7, 8, 26, 48, 98, 120, 400, 2147483647};
+    const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 7, 8, 26, 50, 100, 120, 2147483647};
     std::mt19937 random(2);
     size_t served = 0, refused = 0;
     const Fixture fixtures[] = {of_layer(Fixture(CacheFormat::f32)),
@@ -476,9 +476,9 @@ TEST(PagedAttentionOp, FuzzedTablesForAllLayersAreServedOrRefused) {
         Fixture fixture = fixtures[random() % 2];
         // As many words as are needed, so that sanitizers see what is beyond.
         ov::Tensor tables = fixture.packed();
-        ASSERT_EQ(tables.get_size(), 150u);
+        ASSERT_EQ(tables.get_size(), 152u);
         for (unsigned changes = 1 + random() % 3; changes > 0; --changes)
-            tables.data<int32_t>()[random() % 98] = odd[random() % 14];
+            tables.data<int32_t>()[random() % 100] = odd[random() % 13];
         ++(serves(fixture, tables) ? served : refused);
     }
     EXPECT_GT(served, 5000u);
