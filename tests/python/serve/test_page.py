@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from convert import tiny_llama
 from page_browser import ended, launched, limit, needs_chromium, opened, send
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from serving import Served, serving, tiny_settings
 from waiting import eventually
 
@@ -96,7 +96,11 @@ STOP_AT_THE_FIRST_TOKEN = """() => new MutationObserver((_, observer) => {
 def test_stop_ends_the_request_and_keeps_what_there_is(
     slow_served: Served, browser: Browser
 ) -> None:
+    def without_end(route: Route) -> None:
+        route.continue_(post_data={**route.request.post_data_json, "ignore_eos": True})
+
     with opened(slow_served.url, browser) as page:
+        page.route("**/v1/chat/completions", without_end)  # the model may end after a sentence
         limit(page, 3000)
         page.evaluate(STOP_AT_THE_FIRST_TOKEN)
         send(page, "Count from one to a thousand, in words.")
