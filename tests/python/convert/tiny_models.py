@@ -221,7 +221,6 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
                                                      "linear_attention"]}),
     "qwen3_5_moe": ("qwen3_5_moe_text", {**_DELTA, **_DELTA_EXPERTS}),
     "qwen3_next": ("qwen3_next", {**_DELTA, **_DELTA_EXPERTS}),
-    # As published, without positions; and with all that is otherwise.
     "kimi_linear": ("kimi_linear", {
         **_LATENT, **_DELTA, "linear_num_heads": 3, "linear_head_dim": 32, "num_experts": 6,
         "num_shared_experts": 2, "mlp_layer_types": ["dense", "sparse", "sparse"]}),
@@ -229,6 +228,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         **_LATENT, **_DELTA, "linear_num_heads": 5, "linear_head_dim": 12, "num_experts": 6,
         "q_lora_rank": 28, "layer_types": ["full_attention", "linear_attention",
                                            "linear_attention"]}),
+    # As published, without positions; and with all that is otherwise.
     "olmo_hybrid": ("olmo_hybrid", {**_DELTA, "rope_parameters": {"rope_theta": None}}),
     # transformers writes convolutions in three parts of one size.
     "olmo_hybrid-rotated": ("olmo_hybrid", {**_DELTA, "linear_allow_neg_eigval": False,
@@ -239,10 +239,10 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 # Model types whose layers keep states: OpenVINO's attention has no tables for them.
 WITH_STATES = (
     *("lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
-    *("granitemoehybrid", "mamba2", "falcon_h1", "nemotron_h", "olmo_hybrid"),
-    "kimi_linear",
+    *("granitemoehybrid", "mamba2", "falcon_h1", "nemotron_h"),
+    *("olmo_hybrid", "kimi_linear"),
 )
-# llama.cpp writes no files of them.
+# Read from Hugging Face folders alone.
 WITHOUT_GGUF = ("kimi_linear", "olmo_hybrid")
 
 

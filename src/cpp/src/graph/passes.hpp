@@ -148,10 +148,10 @@ FastPrefillReport skip_unread_rows(std::shared_ptr<ov::Model>& model,
 
 // ---- state_operations.cpp
 
-/// OpenVINO knows a Loop over tokens as a gated delta rule where each head has one decay. A Loop of
-/// decays for each channel of keys, as pagewheel's converter writes it, becomes one of their sums,
-/// which no one computes: pagewheel's rule reads the decays behind them. Before
-/// SDPAToPagedAttention.
+/// SDPAToPagedAttention takes a Loop over tokens for a gated delta rule where each head has one
+/// decay. In a Loop that has one for each channel of keys, as pagewheel's converter writes it, this
+/// pass replaces the decays by their sum over the channels. The sum is never computed, because
+/// GatedDeltaRule then reads the decays themselves. It runs before SDPAToPagedAttention.
 void sum_channel_decays(ov::Model& model);
 
 // ---- fuse_states.cpp: what stands around operations with states goes into them

@@ -71,11 +71,10 @@ namespace delta_input {
 enum : size_t { queries = 0, keys = 1, values = 2, states = 3, decays = 4, betas = 5 };
 }  // namespace delta_input
 
-/// Says of a ReduceSum that what it adds up are the decays of a head's channels.
+/// Marks the ReduceSum that sum_channel_decays() writes.
 constexpr const char* channel_decays_key = "pagewheel_channel_decays";
 
-/// Decays [batch, tokens, heads, key size] whose sums a rule reads (sum_channel_decays()); null if
-/// it has one for each head.
+/// The decays [batch, tokens, heads, key size] whose sums a rule reads; null if a head has one.
 ov::Output<ov::Node> channel_decays(const ov::Output<ov::Node>& decays) {
     const auto sum = as<ov::op::v1::ReduceSum>(without_views(decays));
     if (!sum || sum->get_rt_info().count(channel_decays_key) == 0) return {};
@@ -162,24 +161,21 @@ StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
     return {delta_input::states, shared->state_bytes(),
             [=](const ov::Output<ov::Node>& states, const ov::Output<ov::Node>& tables) {
                 // Shapes on the way, which OpenVINO's pass computes, say nothing more.
-                const auto decays =
-                    by_channel.get_node()
-                        ? reshaped_to(as_f32(by_channel), {-1, int64_t(shared->decay_width())})
-                        : ov::Output<ov::Node>();
                 const auto rows = [&](size_t input, size_t width) {
                     ov::Output<ov::Node> value = node->input_value(input);
+                    if (input == delta_input::decays && shared->decay_by_channel)
+                        value = by_channel;
                     const ov::Output<ov::Node> source = without_views(value);
                     if (row_width(source.get_partial_shape()) == width) value = source;
                     return reshaped_to(as_f32(value), {-1, int64_t(width)});
                 };
-                const ov::OutputVector inputs{
-                    rows(delta_input::queries, shared->key_width()),
-                    rows(delta_input::keys, shared->key_width()),
-                    rows(delta_input::values, shared->value_width()),
-                    decays.get_node() ? decays : rows(delta_input::decays, shared->value_heads),
-                    rows(delta_input::betas, shared->value_heads),
-                    states,
-                    tables};
+                const ov::OutputVector inputs{rows(delta_input::queries, shared->key_width()),
+                                              rows(delta_input::keys, shared->key_width()),
+                                              rows(delta_input::values, shared->value_width()),
+                                              rows(delta_input::decays, shared->decay_width()),
+                                              rows(delta_input::betas, shared->value_heads),
+                                              states,
+                                              tables};
                 const auto native = std::make_shared<GatedDeltaRule>(inputs, shared);
                 native->set_friendly_name(node->get_friendly_name());
                 return heads_of(native, node, shared->value_heads, shared->value_size);

@@ -75,11 +75,31 @@ public:
         const size_t of_group = config().heads / config().groups;
         const size_t part = item % m_parts, group = item / m_parts % config().groups;
         const size_t first = group * of_group + part * m_heads;
-        m_tables.for_states(item / m_parts / config().groups, [&](size_t row, size_t tokens,
-                                                                  int32_t source, int32_t target) {
-            run_heads(group, first, std::min(m_heads, of_group - part * m_heads), row, tokens,
-                      state(source, first), state(target, first));
-        });
+        const auto compute = [&](size_t row, size_t tokens, int32_t source, int32_t target) {
+            SsmHeads heads;
+            heads.count = std::min(m_heads, of_group - part * m_heads);
+            heads.head_dim = config().head_dim;
+            heads.state_size = config().state_size;
+            heads.tokens = tokens;
+            const auto from = [&](const StridedRows& columns, size_t column) {
+                if (!columns.values) return columns;
+                return StridedRows{columns.values + row * columns.stride + column, columns.stride};
+            };
+            heads.x = from(m_input.x, first * heads.head_dim);
+            heads.b = from(m_input.b, group * heads.state_size);
+            heads.c = from(m_input.c, group * heads.state_size);
+            heads.gate = from(m_input.gate, first * heads.head_dim);
+            heads.d = config().d.empty() ? nullptr : config().d.data() + first;
+            heads.y_stride = config().heads * heads.head_dim;
+            heads.y = m_y + row * heads.y_stride + first * heads.head_dim;
+            heads.before = state(source, first);
+            heads.after = state(target, first);
+            prepare(heads, from(m_input.dt, first), first);
+            const bool chunked = m_kernels.run_chunks && !config().batch_invariant &&
+                                 heads.tokens >= least_chunked_tokens;
+            (chunked ? m_kernels.run_chunks : m_kernels.run_tokens)(heads);
+        };
+        m_tables.for_states(item / m_parts / config().groups, compute);
     }
 
 private:
@@ -90,33 +110,6 @@ private:
         if (slot < 0) return nullptr;
         float* states = reinterpret_cast<float*>(m_states + size_t(slot) * config().state_bytes());
         return states + head * config().state_size * config().head_dim;
-    }
-
-    /// Heads [first, first + count) of a group, and tokens from `row` on.
-    void run_heads(size_t group, size_t first, size_t count, size_t row, size_t tokens,
-                   const float* before, float* after) const {
-        SsmHeads heads;
-        heads.count = count;
-        heads.head_dim = config().head_dim;
-        heads.state_size = config().state_size;
-        heads.tokens = tokens;
-        const auto from = [&](const StridedRows& columns, size_t column) {
-            if (!columns.values) return columns;
-            return StridedRows{columns.values + row * columns.stride + column, columns.stride};
-        };
-        heads.x = from(m_input.x, first * heads.head_dim);
-        heads.b = from(m_input.b, group * heads.state_size);
-        heads.c = from(m_input.c, group * heads.state_size);
-        heads.gate = from(m_input.gate, first * heads.head_dim);
-        heads.d = config().d.empty() ? nullptr : config().d.data() + first;
-        heads.y_stride = config().heads * heads.head_dim;
-        heads.y = m_y + row * heads.y_stride + first * heads.head_dim;
-        heads.before = before;
-        heads.after = after;
-        prepare(heads, from(m_input.dt, first), first);
-        const bool chunked = m_kernels.run_chunks && !config().batch_invariant &&
-                             heads.tokens >= least_chunked_tokens;
-        (chunked ? m_kernels.run_chunks : m_kernels.run_tokens)(heads);
     }
 
     void prepare(SsmHeads& heads, const StridedRows& dt, size_t first) const {

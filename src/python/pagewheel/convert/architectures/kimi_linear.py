@@ -46,7 +46,7 @@ def _kimi_linear(reader: Reader) -> Architecture:
     ):
         values[f"linear_{name}"] = own.get(key, values[f"linear_{name}"])
     if values.get("layer_types") is None:
-        full = own.get("full_attn_layers", range(5, config.layers + 1, 4))
+        full = set(own.get("full_attn_layers", range(5, config.layers + 1, 4)))
         kinds = ("linear_attention", "full_attention")
         values["layer_types"] = [kinds[layer + 1 in full] for layer in range(config.layers)]
     heads, size = config.positive("linear_num_heads"), config.positive("linear_head_dim")

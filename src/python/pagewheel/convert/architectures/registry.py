@@ -39,8 +39,7 @@ from .reader import ModelConfig, Reader
 
 _MODULES = (
     *(llama, qwen, gpt_oss, deepseek, mixtures, phi3, phimoe),
-    *(gemma, gemma3n, gemma4, yoco, lfm2, qwen_hybrid, olmo_hybrid),
-    kimi_linear,
+    *(gemma, gemma3n, gemma4, yoco, lfm2, qwen_hybrid, olmo_hybrid, kimi_linear),
     *(granite_hybrid, mamba2, falcon_h1, nemotron_h),
 )
 _FAMILIES: tuple[Family, ...] = tuple(each.FAMILY for each in _MODULES)
