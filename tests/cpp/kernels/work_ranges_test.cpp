@@ -115,18 +115,22 @@ TEST(WorkRanges, CallsWithinCallsHaveRangesOfTheirOwn) {
 }
 
 TEST(Team, PhasesOfAllKindsSeeWhatTheOneBeforeWrote) {
+    static thread_local size_t prepared_for;  // the round of this thread's last EachThread
     tbb::task_arena arena(4);
     arena.execute([] {
-        for (size_t round = 0; round < 300; ++round) {
+        for (size_t round = 1; round <= 300; ++round) {
             const size_t items = round % 50;
-            std::vector<size_t> first(items), second(items), third(items);
-            std::atomic<size_t> members{0};
-            run_phases(EachThread{[&] { ++members; }},
-                       StreamPhase{items, [&](size_t i) { first[i] = i + 1; }},
+            std::vector<size_t> first(items), second(items), third(items), prepared(items);
+            run_phases(EachThread{[&] { prepared_for = round; }},
+                       StreamPhase{items,
+                                   [&](size_t i) {
+                                       first[i] = i + 1;
+                                       prepared[i] = prepared_for;
+                                   }},
                        Phase{items, [&](size_t i) { second[i] = first[items - 1 - i]; }},
                        StreamPhase{items, [&](size_t i) { third[i] = second[items - 1 - i]; }});
-            EXPECT_GE(members, 1u);
-            EXPECT_LE(members, 4u);
+            EXPECT_EQ(prepared_for, round) << "of the calling thread";
+            EXPECT_EQ(prepared, std::vector<size_t>(items, round));
             for (size_t i = 0; i < items; ++i) ASSERT_EQ(third[i], i + 1);
         }
     });

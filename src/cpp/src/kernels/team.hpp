@@ -127,7 +127,8 @@ struct StreamPhase : Phase<Body> {
     using Progress = detail::StreamProgress;
 };
 
-/// A call of body() on each thread, for which no other waits.
+/// A call of body() on each thread, for which no other waits; one more on a thread that left and
+/// comes again while the phases run.
 template <class Body>
 struct EachThread {
     using Progress = detail::NoProgress;
