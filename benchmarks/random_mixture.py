@@ -20,18 +20,36 @@ import numpy as np
 
 from benchmarks.large_llama import WEIGHT, copy_tokenizer, random_bytes
 
-# Bytes of a block of 32 weights, and those of its scale, with which it begins.
+
+@dataclass(frozen=True)
+class _Block:
+    """So many weights in so many bytes, of which those from `scale_at` on are the scale, and of
+    Q2_K that of the minimums.
+    """
+
+    weights: int
+    size: int
+    scale: np.ndarray[Any, Any]
+    scale_at: int = 0
+
+
+def _half(scale: float) -> np.ndarray[Any, Any]:
+    return np.array([scale], np.float16).view(np.uint8)
+
+
 _BLOCKS = {
-    "Q4_0": (18, np.array([WEIGHT / 4.6], np.float16).view(np.uint8)),
-    "Q8_0": (34, np.array([WEIGHT / 74], np.float16).view(np.uint8)),
-    "MXFP4": (17, np.array([120], np.uint8)),  # an exponent: 2 ** -7
+    "Q4_0": _Block(32, 18, _half(WEIGHT / 4.6)),
+    "Q8_0": _Block(32, 34, _half(WEIGHT / 74)),
+    "Q2_K": _Block(256, 84, np.concatenate([_half(WEIGHT / 12), _half(WEIGHT / 8)]), 80),
+    "Q3_K": _Block(256, 110, _half(WEIGHT / 43), 108),
+    "MXFP4": _Block(32, 17, np.array([120], np.uint8)),  # an exponent: 2 ** -7
 }
 Tensor = tuple[str, tuple[int, ...], str | None]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of rows are multiples of 32, the weights of a block."""
+    """Sizes of rows are multiples of a block's weights."""
 
     layers: int = 8
     hidden: int = 2048
@@ -42,12 +60,21 @@ class Shape:
     kv_heads: int = 4
     head_size: int = 128
     context: int = 16384
+    kind: str = "Q4_0"  # of experts
 
 
 SHAPES = {
     "qwen3moe": Shape(),
     "gpt-oss": Shape(
-        layers=6, hidden=2880, inner=2880, experts=32, active=4, heads=64, kv_heads=8, head_size=64
+        layers=6,
+        hidden=2880,
+        inner=2880,
+        experts=32,
+        active=4,
+        heads=64,
+        kv_heads=8,
+        head_size=64,
+        kind="MXFP4",
     ),
 }
 
@@ -57,10 +84,11 @@ def main() -> None:
     parser.add_argument("tokenizer", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--shape", choices=SHAPES, default="qwen3moe")
+    parser.add_argument("--kind", choices=_BLOCKS, help="of experts; default: the shape's")
     for each in fields(Shape):
-        parser.add_argument(
-            "--" + each.name.replace("_", "-"), type=int, help="default: the shape's"
-        )
+        if each.name != "kind":
+            name = "--" + each.name.replace("_", "-")
+            parser.add_argument(name, type=int, help="default: the shape's")
     given = vars(parser.parse_args())
     tokenizer, file, name = (given.pop(each) for each in ("tokenizer", "file", "shape"))
     changes = {key: value for key, value in given.items() if value is not None}
@@ -104,7 +132,8 @@ def add_tensors(writer: Any, tensors: list[Tensor], known: Mapping[str, Any]) ->
         if kind is None:
             writer.add_tensor_info(tensor, sizes, np.dtype(np.float32), 4 * math.prod(sizes))
             continue
-        stored = (*sizes[:-1], sizes[-1] // 32 * _BLOCKS[kind][0])
+        block = _BLOCKS[kind]
+        stored = (*sizes[:-1], sizes[-1] // block.weights * block.size)
         raw = gguf.GGMLQuantizationType[kind]
         size = math.prod(stored)
         writer.add_tensor_info(tensor, stored, np.dtype(np.uint8), size, raw_dtype=raw)
@@ -130,7 +159,7 @@ def _tensors_in_layers(name: str, shape: Shape) -> Iterator[Tensor]:
     hidden, stack = shape.hidden, (shape.experts, shape.inner, shape.hidden)
     rows, kv_rows = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
     is_gpt_oss = name == "gpt-oss"
-    dense, expert = ("Q8_0", "MXFP4") if is_gpt_oss else ("Q4_0", "Q4_0")
+    dense, expert = "Q8_0" if is_gpt_oss else "Q4_0", shape.kind
     matrices: list[Tensor] = [
         ("attn_q", (rows, hidden), dense),
         ("attn_k", (kv_rows, hidden), dense),
@@ -160,9 +189,9 @@ def random_values(
 ) -> np.ndarray[Any, Any]:
     """Blocks of random codes; zeros for a bias, ones for a norm; a router whose choice is even."""
     if kind is not None:
-        size, scale = _BLOCKS[kind]
-        blocks = random_bytes(rng, math.prod(sizes) // 32, size)
-        blocks[:, : len(scale)] = scale
+        block = _BLOCKS[kind]
+        blocks = random_bytes(rng, math.prod(sizes) // block.weights, block.size)
+        blocks[:, block.scale_at : block.scale_at + len(block.scale)] = block.scale
         return blocks.reshape(-1)
     if name.endswith(".bias"):
         return np.zeros(sizes, np.float32)

@@ -12,10 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gguf import GGUFReader
+
 from benchmarks.machine import Machine
 from benchmarks.peers import Peer
 from benchmarks.rounds import ScenarioResult, counted, summarise
 from benchmarks.scenarios import SCENARIOS
+from pagewheel.model_info import read_info
 
 SCHEMA = 1
 
@@ -48,6 +51,22 @@ def describe_model(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"name": path.name, "bytes": path.stat().st_size, "sha256": digest}
+
+
+def share_of_a_token(model: Path) -> float:
+    """The part of the weights' bytes that a token reads: of a layer's experts those that it has."""
+    if model.is_dir():
+        info = read_info(model)
+        total = sum(each.bytes for each in info.weights.values())
+        return (info.weight_bytes_per_token or total) / total
+    reader = GGUFReader(model)
+    numbers = {name.partition(".")[2]: field.contents() for name, field in reader.fields.items()}
+    active = numbers.get("expert_used_count", 1) / (numbers.get("expert_count") or 1)
+    sizes = {each.name: int(each.n_bytes) for each in reader.tensors}
+    read = sum(size * (active if "_exps" in name else 1) for name, size in sizes.items())
+    if "output.weight" in sizes:  # else the embedding is the vocabulary head's too
+        read -= sizes["token_embd.weight"]
+    return read / sum(sizes.values())
 
 
 def scenario_record(

@@ -32,7 +32,7 @@ def _note(scenario: Mapping[str, Any]) -> str:
 def bandwidth_share(
     record: Mapping[str, Any], metric: Mapping[str, Any], peer: str
 ) -> float | None:
-    """Bytes of weights that one unit reads, over what the machine could read in its time.
+    """Bytes of weights that one token reads, over what the machine could read in its time.
 
     Relative to one unit a second: multiply by the figure. The KV cache is not counted. None
     for a metric whose units do not read the weights once, or where the bandwidth is unknown.

@@ -16,7 +16,7 @@ from benchmarks.load import Limits
 from benchmarks.machine import describe
 from benchmarks.peers import Peer, parse_peers
 from benchmarks.prompts import real_text
-from benchmarks.record import run_record
+from benchmarks.record import run_record, share_of_a_token
 from benchmarks.report import print_report
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.session import BusyError, Plan, Session
@@ -46,6 +46,7 @@ def _measure(
         if not allow_busy:
             session.require_quiet()
         machine = describe()
+        share = share_of_a_token(plan.model)
         results = [session.run(SCENARIOS[name]) for name in names]
         return run_record(
             command=sys.argv[1:],
@@ -54,7 +55,7 @@ def _measure(
             prompts_sha256=source.digest(),
             peers=peers,
             settings=session.settings,
-            weight_bytes=session.weight_bytes,
+            weight_bytes={name: round(size * share) for name, size in session.weight_bytes.items()},
             allow_busy=allow_busy,
             scenarios=results,
         )

@@ -16,6 +16,7 @@ from benchmarks.peers.engine import Engine, Generated, common_prefix
 
 _BATCH = 2048
 _OPTIONS = {"weights", "flash_attn", "cache_type", "ubatch", "share_prefix", "kv_unified"}
+_OPTIONS |= {"temperature"}
 
 
 class LlamaEngine(Engine):
@@ -26,7 +27,7 @@ class LlamaEngine(Engine):
     (default); `cache_type`, f16 (default) or q8_0; `ubatch`, tokens per graph (512);
     `share_prefix`: what all prompts begin with is computed once, on the clock, and
     given to the other sequences (llama_memory_seq_cp); `kv_unified`: one buffer for
-    all sequences, in which a shared prefix lies once.
+    all sequences, in which a shared prefix lies once; `temperature`, 0 (greedy) by default.
     """
 
     def load(self, model: Path, device: str) -> None:
@@ -49,7 +50,16 @@ class LlamaEngine(Engine):
         self._context: Any = None
         self._shape = (0, 0)
         self._batch = self._api.llama_batch_init(_BATCH, 0, 1)
-        self._greedy = self._api.llama_sampler_init_greedy()
+        self._sampler = self._make_sampler(float(self.options.get("temperature", 0)))
+
+    def _make_sampler(self, temperature: float) -> Any:
+        if temperature == 0:
+            return self._api.llama_sampler_init_greedy()
+        parameters = self._api.llama_sampler_chain_default_params()
+        chain = self._api.llama_sampler_chain_init(parameters)
+        self._api.llama_sampler_chain_add(chain, self._api.llama_sampler_init_temp(temperature))
+        self._api.llama_sampler_chain_add(chain, self._api.llama_sampler_init_dist(0))
+        return chain
 
     def weights(self, model: Path) -> Path:
         return self._requantised(model) if "weights" in self.options else model
@@ -130,7 +140,7 @@ class LlamaEngine(Engine):
             self._decode()
             for sequence, row in sampled:
                 tokens[sequence].append(
-                    self._api.llama_sampler_sample(self._greedy, self._context, row)
+                    self._api.llama_sampler_sample(self._sampler, self._context, row)
                 )
             if sampled:
                 steps.append(time.perf_counter() - started)

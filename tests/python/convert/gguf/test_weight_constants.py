@@ -35,11 +35,9 @@ def compiled_weight(kind: Kind, shape: tuple[int, int], data: np.ndarray[Any, An
 
 
 EXACT = (Kind.F32, Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q5_0, Kind.Q8_0)
-EXACT = (*EXACT, Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4)
+EXACT = (*EXACT, Kind.Q3_K, Kind.IQ4_NL, Kind.IQ4_XS, Kind.MXFP4)
 WITH_MINIMUM = (Kind.Q4_1, Kind.Q5_1, Kind.Q4_K, Kind.Q5_K)
 IN_HALVES = (Kind.Q4_K, Kind.Q5_K)  # scales and minimums
-# Groups of 16 joined: by which parts of the larger scale the other group's values are rounded.
-JOINED = {Kind.Q6_K: 4, Kind.Q3_K: 32}
 ROUNDED = (Kind.TQ1_0, Kind.TQ2_0, Kind.IQ1_S, Kind.IQ2_XXS, Kind.IQ2_XS, Kind.IQ2_S)
 ROUNDED = (*ROUNDED, Kind.IQ3_XXS, Kind.IQ3_S, Kind.Q2_K)
 
@@ -55,7 +53,7 @@ def deviation(kind: Kind, expected: np.ndarray[Any, Any], weight: Weight) -> np.
         if kind in IN_HALVES:
             # 2^-25 is half the step of the smallest f16 numbers; a value is 31 at most.
             bound += 2.0**-11 * (np.abs(expected) + 2 * minimum) + 32 * 2.0**-25
-    if kind in JOINED:
+    if kind == Kind.Q6_K:  # pairs of groups of 16 are joined
         assert isinstance(weight, QuantizedWeight)
         step = np.repeat(np.abs(weight.scale.astype(np.float64)), 32, axis=-1)
         # Half a step, a whole one where the other group's sign makes 128 of -128.
@@ -68,7 +66,7 @@ def deviation(kind: Kind, expected: np.ndarray[Any, Any], weight: Weight) -> np.
 
 
 @pytest.mark.parametrize(
-    "kind", [*EXACT, *WITH_MINIMUM, *JOINED, *ROUNDED], ids=lambda kind: kind.name
+    "kind", [*EXACT, *WITH_MINIMUM, Kind.Q6_K, *ROUNDED], ids=lambda kind: kind.name
 )
 def test_constants_equal_the_gguf_packages(kind: Kind) -> None:
     data = random_tensor(kind, 70, 512, np.random.default_rng(3))
@@ -88,7 +86,7 @@ BYTES_PER_WEIGHT = {
     Kind.Q5_1: 1.1875,
     Kind.Q8_0: 1.0625,
     Kind.Q2_K: 1.125,
-    Kind.Q3_K: 1.0625,
+    Kind.Q3_K: 1 + 2 / 256,
     Kind.Q4_K: 0.6875,
     Kind.Q5_K: 1.1875,
     Kind.Q6_K: 1.0625,
@@ -117,27 +115,21 @@ QUANTISED = [Kind[name] for name in SUPPORTED_TYPES if GGML_QUANT_SIZES[Kind[nam
 @pytest.mark.parametrize("kind", QUANTISED, ids=lambda kind: kind.name)
 def test_quantised_matrices_take_a_form_that_kernels_for_int8_activations_know(kind: Kind) -> None:
     weights, size = GGML_QUANT_SIZES[kind]
-    data = np.zeros((2, 512 // weights * size), np.uint8)
-    weight = decode("w", kind, (2, 512), data)
+    data = np.zeros((6, 512 // weights * size), np.uint8)
+    matrix, stack = decode("w", kind, (6, 512), data), decode("w", kind, (3, 2, 512), data)
+    assert isinstance(matrix, QuantizedWeight) and isinstance(stack, QuantizedWeight)
+    assert matrix.element_type in (ov.Type.u4, ov.Type.u8, ov.Type.i8)
+    assert stack.element_type in (ov.Type.f4e2m1, matrix.element_type)
+    assert matrix.group_size % 32 == 0 and stack.group_size % 32 == 0
+
+
+def test_stacked_experts_in_mxfp4_keep_their_four_bits() -> None:
+    data = random_tensor(Kind.MXFP4, 3 * 5, 256, np.random.default_rng(2))
+    weight = decode("w", Kind.MXFP4, (3, 5, 256), data)
     assert isinstance(weight, QuantizedWeight)
-    assert weight.element_type in (ov.Type.u4, ov.Type.u8, ov.Type.i8)
-    assert weight.group_size % 32 == 0
-
-
-# Of stacks of experts, where they differ from matrices: other constants, exact ones.
-STACKED = {Kind.Q2_K: 1.0, Kind.Q3_K: 0.75, Kind.MXFP4: 0.625}
-
-
-@pytest.mark.parametrize("kind", STACKED, ids=lambda kind: kind.name)
-def test_stacked_experts_keep_their_shape_and_stay_small(kind: Kind) -> None:
-    data = random_tensor(kind, 3 * 5, 256, np.random.default_rng(2))
-    weight = decode("w", kind, (3, 5, 256), data)
-    assert isinstance(weight, QuantizedWeight)
-    parts = [weight.values, weight.scale, weight.zero_point]
-    total = sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
-    assert total == STACKED[kind] * 3 * 5 * 256
+    assert weight.values.nbytes + weight.scale.nbytes == 0.625 * 3 * 5 * 256
     compiled = CORE.compile_model(ov.Model([emit(weight, "w")], [], "w"), "CPU", COMPUTE_F32)
-    expected = gguf.dequantize(data, kind).reshape(3, 5, 256)
+    expected = gguf.dequantize(data, Kind.MXFP4).reshape(3, 5, 256)
     np.testing.assert_allclose(compiled([])[0], expected, rtol=2e-6, atol=1e-6)
 
 

@@ -57,7 +57,7 @@ def _rows(quants: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _affine(
-    quants: Bytes, scale: npt.NDArray[Any], minimum: npt.NDArray[Any], four_bits: bool, group: int
+    quants: Bytes, scale: npt.NDArray[Any], minimum: npt.NDArray[Any], four_bits: bool
 ) -> QuantizedWeight:
     """w = quants * scale + minimum becomes (quants - zero_point) * scale, zero_point =
     -minimum / scale in f32, equal to |minimum| / 2**22.
@@ -69,14 +69,14 @@ def _affine(
     constant = scale == 0
     if constant.any():
         quants, scale = quants.copy(), scale.copy()
-        quants.reshape(*scale.shape, group)[constant] = 0
+        quants.reshape(*scale.shape, 32)[constant] = 0
         scale[constant] = minimum[constant]
     divisor = np.where(constant, np.float32(1), scale.astype(np.float32))
     with np.errstate(invalid="ignore", over="ignore"):  # decode() refuses what is not finite
         zero_point = np.where(constant, np.float32(-1), -minimum.astype(np.float32) / divisor)
     if four_bits:
-        return QuantizedWeight(pack_nibbles(quants), ov.Type.u4, scale, zero_point, group)
-    return QuantizedWeight(quants, ov.Type.u8, scale, zero_point, group)
+        return QuantizedWeight(pack_nibbles(quants), ov.Type.u4, scale, zero_point)
+    return QuantizedWeight(quants, ov.Type.u8, scale, zero_point)
 
 
 def _decode_q4_0(data: Bytes) -> QuantizedWeight:
@@ -88,7 +88,7 @@ def _decode_q4_0(data: Bytes) -> QuantizedWeight:
 def _decode_q4_1(data: Bytes) -> QuantizedWeight:
     blocks = _fields(data, _D, ("minimum", "<f2"), ("quants", "16u1"))
     quants = _rows(_split(blocks["quants"], 16, 4))
-    return _affine(quants, blocks["d"].copy(), blocks["minimum"], True, 32)
+    return _affine(quants, blocks["d"].copy(), blocks["minimum"], True)
 
 
 def _fifth_bits(packed: Bytes) -> Bytes:
@@ -106,7 +106,7 @@ def _decode_q5_0(data: Bytes) -> QuantizedWeight:
 def _decode_q5_1(data: Bytes) -> QuantizedWeight:
     blocks = _fields(data, _D, ("minimum", "<f2"), ("high", "4u1"), ("quants", "16u1"))
     quants = _split(blocks["quants"], 16, 4) | _fifth_bits(blocks["high"])
-    return _affine(_rows(quants), blocks["d"].copy(), blocks["minimum"], False, 32)
+    return _affine(_rows(quants), blocks["d"].copy(), blocks["minimum"], False)
 
 
 def _decode_q8_0(data: Bytes) -> QuantizedWeight:
@@ -129,53 +129,17 @@ def _halves(numbers: Floats) -> npt.NDArray[np.float16]:
         return numbers.astype(np.float16)
 
 
-def _joined(quants: npt.NDArray[np.int8], scale: Floats, parts: int) -> QuantizedWeight:
-    """Joins pairs of groups of 16 to i8 in groups of 32, which kernels for int8 activations take.
-
-    The scale is that of the group with the larger one, divided by `parts`. So that group's
-    values are multiplied by `parts`, and the other's are rounded. `parts` times the values must
-    fit i8.
-    """
-    pairs = scale.reshape(len(scale), -1, 2)
-    larger = np.take_along_axis(pairs, np.abs(pairs).argmax(-1)[..., None], -1)[..., 0]
-    step = _halves(larger / np.float32(parts))
-    divisor = np.where(step == 0, np.float32(1), step.astype(np.float32))
-    with np.errstate(invalid="ignore"):  # decode() refuses what is not finite
-        factors = (pairs / divisor[..., None]).reshape(len(scale), -1, 1)
-        scaled = quants.reshape(len(quants), -1, 16) * factors
-        values = np.clip(np.rint(scaled), -128, 127).astype(np.int8)
-    return QuantizedWeight(_rows(values).view(np.uint8), ov.Type.i8, step, None)
-
-
-def _decode_q2_k(data: Bytes) -> QuantizedWeight:
-    blocks = _fields(data, ("scales", "16u1"), ("quants", "64u1"), _D, _DMIN)
-    quants = _rows(_split(blocks["quants"], 32, 2))
-    scale = _products(blocks["d"], blocks["scales"] & 0x0F)
-    minimum = _products(blocks["dmin"], blocks["scales"] >> 4)
-    return _affine(quants, scale, -minimum, True, 16)
-
-
-_Q3_K = (("high", "32u1"), ("quants", "64u1"), ("scales", "12u1"), _D)
-
-
 def _decode_q3_k(data: Bytes) -> QuantizedWeight:
-    blocks = _fields(data, *_Q3_K)
-    quants, scale = _quants_and_scales_of_q3_k(blocks)
-    return QuantizedWeight(pack_nibbles(quants), ov.Type.u4, scale, 4, 16)
-
-
-def _join_q3_k(data: Bytes) -> QuantizedWeight:
-    quants, scale = _quants_and_scales_of_q3_k(_fields(data, *_Q3_K))
-    return _joined(quants.view(np.int8) - np.int8(4), scale, 32)
-
-
-def _quants_and_scales_of_q3_k(blocks: npt.NDArray[Any]) -> tuple[Bytes, Floats]:
-    """Gives u8 [rows, weights] of 0..7, which mean -4..3, and f32 [rows, weights / 16]."""
+    """Multiplies a block's values -4..3 with the scales -32..31 of its groups of 16: then 256
+    weights have one scale, and nothing is rounded. -4 * -32 does not fit i8, so both signs turn.
+    """
+    blocks = _fields(data, ("high", "32u1"), ("quants", "64u1"), ("scales", "12u1"), _D)
     quants = _split(blocks["quants"], 32, 2) | (_split(blocks["high"], 32, 1) << 2)
     low = _split(blocks["scales"][..., :8], 8, 4)
     high = _split(blocks["scales"][..., 8:], 4, 2)
-    scale = _products(blocks["d"], (low | (high << 4)).astype(np.int8) - 32)
-    return _rows(quants), scale
+    factors = np.repeat(32 - (low | (high << 4)).astype(np.int8), 16, axis=-1)
+    values = (quants.view(np.int8) - np.int8(4)) * factors
+    return QuantizedWeight(_rows(values).view(np.uint8), ov.Type.i8, -blocks["d"], None, 256)
 
 
 def _scales_and_minimums(packed: Bytes) -> tuple[Bytes, Bytes]:
@@ -199,14 +163,26 @@ def _decode_q4_or_q5_k(data: Bytes, *high: tuple[str, str]) -> QuantizedWeight:
     quants = _split(blocks["quants"], 32, 4)
     if high:
         quants |= _split(blocks["high"], 32, 1) << 4
-    return _affine(_rows(quants), _halves(scale), _halves(-minimum), not high, 32)
+    return _affine(_rows(quants), _halves(scale), _halves(-minimum), not high)
 
 
 def _decode_q6_k(data: Bytes) -> QuantizedWeight:
+    """Joins pairs of groups of 16 to i8 in groups of 32, which kernels for int8 activations take.
+
+    The scale is a fourth of that of the group with the larger one. So that group's values are
+    multiplied by four, and the other's are rounded.
+    """
     blocks = _fields(data, ("low", "128u1"), ("high", "64u1"), ("scales", "16i1"), _D)
     quants = _split(blocks["low"], 64, 4) | (_split(blocks["high"], 32, 2) << 4)
-    scale = _products(blocks["d"], blocks["scales"])
-    return _joined(_rows(quants).view(np.int8) - np.int8(32), scale, 4)
+    pairs = _products(blocks["d"], blocks["scales"]).reshape(len(data), -1, 2)
+    larger = np.take_along_axis(pairs, np.abs(pairs).argmax(-1)[..., None], -1)[..., 0]
+    step = _halves(larger / np.float32(4))
+    divisor = np.where(step == 0, np.float32(1), step.astype(np.float32))
+    with np.errstate(invalid="ignore"):  # decode() refuses what is not finite
+        factors = (pairs / divisor[..., None]).reshape(len(data), -1, 1)
+        scaled = (quants.view(np.int8) - np.int8(32)).reshape(len(data), -1, 16) * factors
+        values = np.clip(np.rint(scaled), -128, 127).astype(np.int8)
+    return QuantizedWeight(_rows(values).view(np.uint8), ov.Type.i8, step, None)
 
 
 _IQ4_VALUES = np.array(IQ4_NL.kvalues, np.int8).view(np.uint8)
@@ -253,7 +229,9 @@ def _widen_mxfp4(data: Bytes) -> QuantizedWeight:
 
 
 def _decode_through_floats(kind: Kind) -> Callable[[Bytes], QuantizedWeight]:
-    """Rounds to i8 in groups of 32: of types whose weights come from tables of vectors."""
+    """Rounds to i8 in groups of 32: of types whose weights come from tables of vectors, or whose
+    groups of 16 have minimums.
+    """
 
     def decode_rows(data: Bytes) -> QuantizedWeight:
         groups = dequantize(data, kind).reshape(len(data), -1, 32)
@@ -267,7 +245,7 @@ def _decode_through_floats(kind: Kind) -> Callable[[Bytes], QuantizedWeight]:
 
 
 _ROUNDED = (
-    *(Kind.TQ1_0, Kind.TQ2_0, Kind.NVFP4, Kind.IQ1_S, Kind.IQ1_M),
+    *(Kind.Q2_K, Kind.TQ1_0, Kind.TQ2_0, Kind.NVFP4, Kind.IQ1_S, Kind.IQ1_M),
     *(Kind.IQ2_XXS, Kind.IQ2_XS, Kind.IQ2_S, Kind.IQ3_XXS, Kind.IQ3_S),
 )
 _QUANTIZED: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
@@ -276,7 +254,6 @@ _QUANTIZED: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
     Kind.Q5_0: _decode_q5_0,
     Kind.Q5_1: _decode_q5_1,
     Kind.Q8_0: _decode_q8_0,
-    Kind.Q2_K: _decode_q2_k,
     Kind.Q3_K: _decode_q3_k,
     Kind.Q4_K: _decode_q4_or_q5_k,
     Kind.Q5_K: lambda data: _decode_q4_or_q5_k(data, ("high", "32u1")),
@@ -285,13 +262,6 @@ _QUANTIZED: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
     Kind.IQ4_XS: _decode_iq4_xs,
     Kind.MXFP4: _decode_mxfp4,
     **{kind: _decode_through_floats(kind) for kind in _ROUNDED},
-}
-# Kernels for int8 activations do not take these types' groups of 16 or their numbers. So plain
-# matrices become something else. Stacks of experts have other kernels and stay smaller.
-_OF_MATRICES: Mapping[Kind, Callable[[Bytes], QuantizedWeight]] = {
-    Kind.Q2_K: _decode_through_floats(Kind.Q2_K),
-    Kind.Q3_K: _join_q3_k,
-    Kind.MXFP4: _widen_mxfp4,
 }
 _DENSE: Mapping[Kind, tuple[str, ov.Type]] = {
     Kind.F32: ("<f4", ov.Type.f32),
@@ -315,8 +285,8 @@ def decode(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> Weight
             f"tensor {name!r} has type {kind.name}; supported are {', '.join(SUPPORTED_TYPES)}"
         )
     decode_rows = _QUANTIZED[kind]
-    if len(shape) < 3:
-        decode_rows = _OF_MATRICES.get(kind, decode_rows)
+    if kind == Kind.MXFP4 and len(shape) < 3:
+        decode_rows = _widen_mxfp4
     step = max(1, _CHUNK_BYTES // data.shape[1])
     rows = QuantizedRows(len(data))
     for start in range(0, len(data), step):
