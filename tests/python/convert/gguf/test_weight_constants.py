@@ -16,7 +16,14 @@ from openvino_core import CORE
 
 from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf.blocks import SUPPORTED_TYPES, decode, decode_transposed
-from pagewheel.convert.weights.weight import QuantizedWeight, Weight, dense_f32, emit
+from pagewheel.convert.weights.weight import (
+    QuantizedWeight,
+    Weight,
+    dense_f32,
+    emit,
+    interleave_rows,
+    with_column_blocks,
+)
 
 COMPUTE_F32 = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 
@@ -139,6 +146,20 @@ def test_a_stack_is_transposed_by_value() -> None:
         expected = gguf.dequantize(data, kind).reshape(3, 5, 256).transpose(0, 2, 1)
         got = dense_f32(decode_transposed("w", kind, (3, 5, 256), data))
         np.testing.assert_allclose(got, expected.reshape(3 * 256, 5), rtol=tolerance, atol=1e-7)
+
+
+def test_large_groups_are_divided_where_heads_or_another_matrix_have_smaller_ones() -> None:
+    rng = np.random.default_rng(4)
+    wide = decode("w", Kind.Q3_K, (4, 512), random_tensor(Kind.Q3_K, 4, 512, rng))
+    other = decode("w", Kind.Q8_0, (4, 512), random_tensor(Kind.Q8_0, 4, 512, rng))
+    order = [3, 1, 0, 2]
+    heads = dense_f32(wide).reshape(4, 4, 128)[:, order].reshape(4, 512)
+    np.testing.assert_array_equal(dense_f32(with_column_blocks(wide, order)), heads)
+    both = dense_f32(interleave_rows(wide, other))
+    np.testing.assert_array_equal(both[0::2], dense_f32(wide))
+    np.testing.assert_array_equal(both[1::2], dense_f32(other))
+    with pytest.raises(ConversionError, match="groups of 32 values do not fit heads of 16"):
+        with_column_blocks(other, range(32))
 
 
 def test_chunks_of_a_large_tensor_join() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,16 @@ def _arrays(weight: QuantizedWeight) -> dict[str, Any]:
     return {name: each for name, each in members.items() if isinstance(each, np.ndarray)}
 
 
+def _with_groups_of(weight: QuantizedWeight, size: int) -> QuantizedWeight:
+    """The same weight, with each group divided into some of `size`, a divisor of its own."""
+    parts = weight.group_size // size
+    point = weight.zero_point
+    if isinstance(point, np.ndarray):
+        point = np.repeat(point, parts, axis=-1)
+    scale = np.repeat(weight.scale, parts, axis=-1)
+    return replace(weight, scale=scale, zero_point=point, group_size=size)
+
+
 def interleave_rows(first: Weight, second: Weight) -> Weight:
     """Takes a row of the first, one of the second, and so on.
 
@@ -108,7 +119,9 @@ def interleave_rows(first: Weight, second: Weight) -> Weight:
         if first.element_type == second.element_type:
             return DenseWeight(_interleaved(first.values, second.values), first.element_type)
     elif isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
-        alike = (first.element_type, first.group_size) == (second.element_type, second.group_size)
+        group_size = min(first.group_size, second.group_size)
+        first, second = (_with_groups_of(each, group_size) for each in (first, second))
+        alike = first.element_type == second.element_type
         points = [first.zero_point, second.zero_point]
         arrays = [each for each in points if isinstance(each, np.ndarray)]
         zero_point: npt.NDArray[Any] | int | None = first.zero_point
@@ -122,7 +135,7 @@ def interleave_rows(first: Weight, second: Weight) -> Weight:
                 first.element_type,
                 _interleaved(first.scale, second.scale),
                 zero_point,
-                first.group_size,
+                group_size,
             )
     raise ConversionError("two weights of one matrix must be stored in the same type")
 
@@ -130,7 +143,8 @@ def interleave_rows(first: Weight, second: Weight) -> Weight:
 def with_column_blocks(weight: Weight, order: Sequence[int]) -> Weight:
     """The weight's columns in as many blocks as `order` is long, in that order.
 
-    Raises ConversionError where a group of quantised values is in two blocks.
+    Larger groups of quantised values are divided, where a block ends, to 32 at least. Raises
+    ConversionError where a smaller one is in two blocks.
     """
 
     def moved(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -140,8 +154,10 @@ def with_column_blocks(weight: Weight, order: Sequence[int]) -> Weight:
     if isinstance(weight, DenseWeight):
         return replace(weight, values=moved(weight.values))
     size = weight.shape[-1] // len(order)
-    if size % weight.group_size:
+    group_size = gcd(size, weight.group_size)
+    if group_size < min(weight.group_size, 32):
         raise ConversionError(f"groups of {weight.group_size} values do not fit heads of {size}")
+    weight = _with_groups_of(weight, group_size)
     arrays: dict[str, Any] = {name: moved(each) for name, each in _arrays(weight).items()}
     return replace(weight, **arrays)
 
