@@ -2,19 +2,23 @@
 
     python -m benchmarks.fidelity
     python -m benchmarks.fidelity --precisions auto int8 --caches u8 f32 --at-once 12
+    python -m benchmarks.fidelity --prose 200
 
-Twelve short questions and ten beginnings of texts, answered greedily by f32 inference over an f32
-cache and then with each setting. A text counts if all its tokens are the same; the tokens that
-agree until the first other one are averaged.
+Twelve short questions, ten beginnings of texts and --prose pieces of the Python reference manual
+of 64 tokens, answered greedily by f32 inference over an f32 cache and then with each setting. A
+text counts if all its tokens are the same; the tokens that agree until the first other one are
+averaged. Of 12 texts one or two more or fewer say nothing: compare settings by --prose.
 """
 
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import pagewheel
 from benchmarks.command_line import model_folder, parser_with_model
+from benchmarks.prompts import PromptSource, real_text
 
 QUESTIONS = [
     "What is the capital of France?",
@@ -72,6 +76,7 @@ def main() -> None:
     parser = parser_with_model(__doc__)
     parser.add_argument("--tokens", type=int, default=40)
     parser.add_argument("--at-once", type=int, default=1, help="requests in a batch")
+    parser.add_argument("--prose", type=int, default=0, help="prompts out of the manual")
     parser.add_argument("--precisions", nargs="+", default=["auto", "int8", "int16"])
     parser.add_argument("--caches", nargs="+", default=["f32", "u8"])
     parser.add_argument("--json", type=Path)
@@ -87,7 +92,12 @@ def main() -> None:
         tokenizer.apply_chat_template([{"role": "user", "content": question}], True)
         for question in QUESTIONS
     ]
-    prompts = [ids(text) for text in chats + BEGINNINGS]
+    groups = {
+        "questions": [ids(text) for text in chats],
+        "beginnings": [ids(text) for text in BEGINNINGS],
+        "prose": PromptSource(ids(real_text(None))).cut([64] * arguments.prose),
+    }
+    prompts = [prompt for group in groups.values() for prompt in group]
 
     def run(properties: dict[str, str]) -> list[list[int]]:
         return answers(folder, prompts, properties, arguments.tokens, arguments.at_once)
@@ -110,19 +120,12 @@ def main() -> None:
     table: dict[str, dict[str, float]] = {}
     for name, properties in settings.items():
         pairs = list(zip(run(properties), exact, strict=True))
-        same = [a == b for a, b in pairs]
-        count = len(QUESTIONS)
-        row = {
-            "questions": sum(same[:count]),
-            "beginnings": sum(same[count:]),
-            "common tokens": sum(common(a, b) for a, b in pairs) / len(pairs),
-        }
-        table[name] = row
-        print(
-            f"{name:36} questions {row['questions']:2}/{count}, beginnings "
-            f"{row['beginnings']:2}/{len(BEGINNINGS)}, {row['common tokens']:.1f} tokens in common",
-            flush=True,
-        )
+        same = iter(a == b for a, b in pairs)
+        counts = {group: sum(islice(same, len(of))) for group, of in groups.items()}
+        tokens = sum(common(a, b) for a, b in pairs) / len(pairs)
+        table[name] = counts | {"common tokens": tokens}
+        texts = ", ".join(f"{group} {counts[group]}/{len(of)}" for group, of in groups.items())
+        print(f"{name:36} {texts}, {tokens:.1f} tokens in common", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(table, indent=2))
 

@@ -285,7 +285,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, size: int) -> None:
     writer.add_eos_token_id(2)
 
 
-def _of_head(head: torch.nn.Module, block: int) -> dict[str, torch.Tensor]:
+def in_head_block(head: torch.nn.Module, block: int) -> dict[str, torch.Tensor]:
     """Under the names that DeepSeek's checkpoints have, which the converter gives Qwen's heads."""
     own = {
         "fc.": "eh_proj.",
@@ -312,7 +312,7 @@ def _tensors(
     names = gguf.get_tensor_name_map(kind, layers + 1)
     of_heads = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GLM4_MOE, layers + 1)
     tensors: dict[str, torch.Tensor] = {}
-    state = model.state_dict() | ({} if head is None else _of_head(head, layers))
+    state = model.state_dict() | ({} if head is None else in_head_block(head, layers))
     for full, values in _joined(state).items():
         if full == "lm_head.weight" and config.tie_word_embeddings:
             continue

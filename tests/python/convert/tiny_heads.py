@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from convert import tiny_models
+from convert import gguf_models, tiny_models
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 from transformers.models.llama.modeling_llama import (
@@ -22,7 +22,8 @@ from transformers.models.llama.modeling_llama import (
 
 
 class MtpHead(torch.nn.Module):
-    """Of Qwen's models, as vLLM's qwen3_next_mtp. It is right about some of the tokens.
+    """Of Qwen's models, as vLLM's qwen3_next_mtp, and DeepSeek's and GLM's, as SGLang's
+    deepseek_nextn. It is right about some of the tokens.
 
     `fc` makes one vector of a token's embedding and the hidden state, both normed, which goes
     through one layer with full attention and a norm to the model's output matrix.
@@ -31,7 +32,7 @@ class MtpHead(torch.nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         text, config = model.model, model.config
-        index = config.layer_types.index("full_attention")
+        index = _last_with_attention(config)
         hidden = config.hidden_size
         norm = type(text.norm)
         self.fc = torch.nn.Linear(2 * hidden, hidden, bias=False)
@@ -40,10 +41,12 @@ class MtpHead(torch.nn.Module):
         self.pre_fc_norm_embedding = norm(hidden, eps=config.rms_norm_eps)
         self.pre_fc_norm_hidden = norm(hidden, eps=config.rms_norm_eps)
         generator = torch.Generator().manual_seed(7)
-        for name, parameter in self.named_parameters():
+        for name, parameter in [*self.named_parameters(), *self.named_buffers()]:
             random = torch.randn(parameter.shape, generator=generator)
             scale = 0.3 if "norm" in name else parameter.shape[-1] ** -0.5
             parameter.data = scale * random
+            if "norm" in name and not _has_centred_norms(model):
+                parameter.data += 1
         self.fc.weight.data *= 0.3
         self.norm.weight.data = text.norm.weight.data + 0.1 * self.norm.weight.data
         self.fc.weight.data[:, :hidden] += 2 * torch.eye(hidden)
@@ -155,6 +158,16 @@ class Eagle3Head(torch.nn.Module):
         return self.tokens[int(self.lm_head(self.norm(state)).argmax())]
 
 
+def _last_with_attention(config: Any) -> int:
+    types = getattr(config, "layer_types", None) or []
+    return types.index("full_attention") if types else config.num_hidden_layers - 1
+
+
+def _has_centred_norms(model: Any) -> bool:
+    """Whether checkpoints hold norms' weights less one."""
+    return model.config.model_type.startswith(("qwen3_5", "qwen3_next", "gemma"))
+
+
 def damp(module: torch.nn.Module) -> None:
     """Layers add little to the residual stream, so that tokens are mostly a matter of the last."""
     for name, parameter in module.named_parameters():
@@ -167,7 +180,7 @@ def make_model(name: str, **others: Any) -> Any:
     model = tiny_models.make(name, **others)
     damp(model)
     model.model.embed_tokens.weight.data *= 8
-    if "llama" not in name:
+    if _has_centred_norms(model):
         # Channels change their signs, else tied embeddings would repeat each token.
         norm = model.model.norm.weight.data
         norm.copy_(torch.sign(norm) - 1)
@@ -218,19 +231,24 @@ def save_eagle3(head: Eagle3Head, folder: Path) -> Path:
 
 
 def save(model: Any, head: MtpHead, folder: Path) -> Path:
-    """Qwen3-Next's checkpoints have a tensor for each expert, the others' one for all."""
+    """Checkpoints of Qwen3.5 have a tensor for all experts, the others' one for each."""
     tiny_models.save(model, folder)
     tensors = load_file(folder / "model.safetensors")
-    for name, value in head.state_dict().items():
-        stored = value.clone()
-        experts = name.partition(".experts.")
-        if model.config.model_type != "qwen3_next" or not experts[1]:
-            tensors["mtp." + name] = stored
+    values = {f"mtp.{name}": value for name, value in head.state_dict().items()}
+    if not model.config.model_type.startswith("qwen"):
+        layers = model.config.num_hidden_layers
+        values = gguf_models.in_head_block(head, layers)
+        values[f"model.layers.{layers}.shared_head.head.weight"] = model.lm_head.weight
+    for name, value in values.items():
+        stored = value.detach().clone()
+        before, experts, kind = name.partition(".experts.")
+        if model.config.model_type.startswith("qwen3_5") or not experts:
+            tensors[name] = stored
             continue
-        parts = ["gate_proj", "up_proj"] if experts[2] == "gate_up_proj" else ["down_proj"]
+        parts = ["gate_proj", "up_proj"] if kind == "gate_up_proj" else ["down_proj"]
         for index, expert in enumerate(stored):
             for part, rows in zip(parts, expert.chunk(len(parts)), strict=True):
-                tensors[f"mtp.{experts[0]}.experts.{index}.{part}.weight"] = rows.contiguous()
+                tensors[f"{before}.experts.{index}.{part}.weight"] = rows.contiguous()
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     return folder
 
@@ -244,7 +262,7 @@ def count_accepted(
     After a wrong draft the state of a model with states is that before the drafts, and the right
     ones are computed again in the next step, whose span has 16 tokens at most.
     """
-    keeps_states = isinstance(head, MtpHead)
+    keeps_states = "linear_attention" in (getattr(model.config, "layer_types", None) or ())
     states = head.states(model, tokens)
     known, drafted, accepted, uncached = prompt_length + 1, 0, 0, 1
     while known < len(tokens):

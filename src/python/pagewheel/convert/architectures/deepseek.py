@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 from ..decoder.architecture import Architecture, Attention, Experts, LatentKeys, Routing
@@ -25,7 +26,11 @@ def _read(reader: Reader, routing: Routing) -> Architecture:
 
 
 def with_dense_first_layers(reader: Reader, arch: Architecture) -> Architecture:
+    """Also the head of one layer, like the last one, that checkpoints have behind it."""
     dense = reader.config.integer("first_k_dense_replace", 0)
+    head = replace(arch, layers=arch.layers[-1:], reads_hidden_states=True)
+    one = reader.config.integer("num_nextn_predict_layers", 0) == 1
+    arch = replace(arch, mtp=head if one else None)
     return reader.with_dense_layers(arch, lambda index: index < dense)
 
 
@@ -95,6 +100,7 @@ def config_of_grouped_experts(file: GGUFConfig) -> Config:
         "n_shared_experts": file.integer("expert_shared_count", 0),
         "first_k_dense_replace": file.integer("leading_dense_block_count", 0),
         "routed_scaling_factor": file.number("expert_weights_scale", 0.0) or 1.0,
+        "num_nextn_predict_layers": file.integer("nextn_predict_layers", 0),
     }
 
 

@@ -494,6 +494,17 @@ class Architecture:
 
 Shapes = dict[str, tuple[int, ...]]
 
+# What checkpoints call the weights of a head that guesses further tokens where it is a block behind
+# the last layer, beside that block's layer. Some lack the last two: they are the model's then.
+NAMES_IN_HEAD_BLOCK = {
+    "fc": "eh_proj",
+    "pre_fc_norm_embedding": "enorm",
+    "pre_fc_norm_hidden": "hnorm",
+    "norm": "shared_head.norm",
+    "embed_tokens": "embed_tokens",
+    "lm_head": "shared_head.head",
+}
+
 
 def weight_shapes(arch: Architecture) -> Shapes:
     """Names and shapes of all weights, in the order in which the graph asks for them.

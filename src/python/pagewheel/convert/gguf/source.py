@@ -21,7 +21,7 @@ from ..architectures.registry import (
     read_architecture,
     recipe,
 )
-from ..decoder.architecture import Architecture, weight_shapes
+from ..decoder.architecture import NAMES_IN_HEAD_BLOCK, Architecture, weight_shapes
 from ..decoder.rotary import RotaryEmbedding
 from ..files.mapped_file import MappedTensor, PagesInUse
 from ..weights.weight import (
@@ -43,16 +43,6 @@ _OUTSIDE_LAYERS = {
     "embed_tokens_per_layer": "per_layer_token_embd.weight",
     "per_layer_model_projection": "per_layer_model_proj.weight",
     "per_layer_projection_norm": "per_layer_proj_norm.weight",
-}
-# In the block of the head that guesses further tokens. It may lack the last two: they are the
-# model's then.
-_OF_HEAD = {
-    "fc": "eh_proj",
-    "pre_fc_norm_embedding": "enorm",
-    "pre_fc_norm_hidden": "hnorm",
-    "norm": "shared_head_norm",
-    "embed_tokens": "embed_tokens",
-    "lm_head": "shared_head_head",
 }
 # One tensor for several matrices, whose names end with a point and their number.
 _STACKED = {
@@ -243,7 +233,7 @@ class GGUFSource:
                     places[name] = _place_of_part(own, block)
                     continue
                 places[name] = _Place(block + _tensor_name(part, in_layers), shape)
-            elif name in {**_OUTSIDE_LAYERS, **_OF_HEAD}:
+            elif name in {**_OUTSIDE_LAYERS, **NAMES_IN_HEAD_BLOCK}:
                 places[name] = _Place(self._outside_layers(name), shape)
             else:
                 places[name] = self._stacked_place(name, shape)
@@ -253,11 +243,12 @@ class GGUFSource:
         return places
 
     def _of_head(self, name: str) -> str:
-        return f"blk.{self.numbers.layers}.nextn.{_OF_HEAD[name]}.weight"
+        tensor = NAMES_IN_HEAD_BLOCK[name].replace(".", "_")
+        return f"blk.{self.numbers.layers}.nextn.{tensor}.weight"
 
     def _outside_layers(self, name: str) -> str:
         model = self.kind.names.get(name) or _OUTSIDE_LAYERS.get(name)
-        if self.architecture.reads_hidden_states and name in _OF_HEAD:
+        if self.architecture.reads_hidden_states and name in NAMES_IN_HEAD_BLOCK:
             if model is None or name == "norm" or self._of_head(name) in self._tensors:
                 return self._of_head(name)
             if name == "lm_head" and self.config["tie_word_embeddings"]:
@@ -289,11 +280,12 @@ class GGUFSource:
             if part.rows is None:
                 continue
             layer = int(name.split(".")[1])
-            own = f"blk.{layer}.attn_{name.rsplit('.', 1)[1].removesuffix('_proj')}.weight"
+            block = f"blk.{self._first_block + layer}."
+            own = f"{block}attn_{name.rsplit('.', 1)[1].removesuffix('_proj')}.weight"
             if own in self.file.tensors and name.endswith(("k_b_proj", "v_b_proj")):
                 places[name] = self._place_of_heads(name, own, shape, layer)
             else:
-                places[name] = _place_of_rows(part, shape, in_layers)
+                places[name] = _place_of_rows(part, shape, block, in_layers)
         return places
 
     def _place_of_heads(self, name: str, tensor: str, shape: tuple[int, ...], layer: int) -> _Place:
@@ -388,12 +380,14 @@ def _place_of_part(part: FilePart, block: str) -> _Place:
     return _Place(block + part.tensor, part.shape, rows)
 
 
-def _place_of_rows(part: Part, shape: tuple[int, ...], in_layers: Mapping[str, str]) -> _Place:
+def _place_of_rows(
+    part: Part, shape: tuple[int, ...], block: str, in_layers: Mapping[str, str]
+) -> _Place:
     """Rows of a tensor that is named as in Hugging Face's checkpoint."""
-    _, layer, name = part.tensor.split(".", 2)
+    name = part.tensor.split(".", 2)[2]
     tensor = _tensor_name(name.removesuffix(".weight"), in_layers)
     rows = part.rows if isinstance(part.rows, slice) else np.array(part.rows, np.intp)
     if len(shape) == 3:  # of each matrix of a stack
         each = np.arange(shape[0] * part.length).reshape(shape[0], part.length)
         rows = each[:, rows].reshape(-1)
-    return _Place(f"blk.{layer}.{tensor}", (*shape[:-2], part.length, shape[-1]), rows)
+    return _Place(block + tensor, (*shape[:-2], part.length, shape[-1]), rows)

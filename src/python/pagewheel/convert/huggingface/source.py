@@ -14,7 +14,7 @@ import openvino as ov
 from ...errors import ConversionError
 from ..architectures.entry import Part, Recipe
 from ..architectures.registry import other_recipe, read_architecture, recipe
-from ..decoder.architecture import weight_shapes
+from ..decoder.architecture import NAMES_IN_HEAD_BLOCK, weight_shapes
 from ..files.mapped_file import MappedTensor, PagesInUse
 from ..files.source_folder import SourceFolder
 from ..weights.weight import DenseWeight, QuantizedWeight, Weight, dense_f32
@@ -27,7 +27,7 @@ _IGNORED = re.compile(
     r"rotary_emb\.|(^|\.)masked_bias$|\.(k|v|input)_scale$"
     r"|(^|\.)(vision_tower|audio_tower|multi_modal_projector|embed_vision|embed_audio|visual)\."
 )
-# Of the head that guesses further tokens.
+# Of the head that guesses further tokens where it is no block behind the last layer.
 _HEAD_PREFIX = "mtp."
 _KEYS_AND_VALUES = ("k_proj", "v_proj", "k_norm", "v_norm")
 _SCALE_SUFFIXES = ("_scale_inv", "_scale")  # of f8 tensors
@@ -49,18 +49,18 @@ class HuggingFaceSource:
         self.architecture = read_architecture(self.config, where, context_length=context_length)
         self.tensors = read_checkpoint(folder)
         self._shapes = weight_shapes(self.architecture)
-        self._decoder_prefix = self._prefix = self._find_prefix()
+        self._layers = len(self.architecture.layers)  # the model's, also where this is its head
+        self._prefix = self._find_prefix()
         self._pages = PagesInUse()
         self._check_tensors()
 
     def head(self) -> HuggingFaceSource | None:
         """The head that guesses further tokens as a source of its own, if there is one."""
         arch = self.architecture.mtp
-        if arch is None or f"{_HEAD_PREFIX}fc.weight" not in self.tensors:
+        if arch is None or self._name_of_head("fc.weight") not in self.tensors:
             return None
         head = copy(self)
-        head.architecture, head._prefix = arch, _HEAD_PREFIX
-        head._shapes = weight_shapes(arch)
+        head.architecture, head._shapes = arch, weight_shapes(arch)
         head._pages = PagesInUse()
         head._check_tensors()
         return head
@@ -106,10 +106,24 @@ class HuggingFaceSource:
             )
 
     def _stored_name(self, tensor: str) -> str:
-        if tensor.startswith(("lm_head.", "d2t")):
-            return tensor
-        prefix = self._decoder_prefix if tensor.startswith("embed_tokens.") else self._prefix
-        return prefix + tensor
+        if self.architecture.reads_hidden_states:
+            own = self._name_of_head(tensor)
+            if own in self.tensors or not tensor.startswith(("embed_tokens.", "lm_head.")):
+                return own
+        return tensor if tensor.startswith(("lm_head.", "d2t")) else self._prefix + tensor
+
+    @property
+    def _head_block(self) -> str:
+        """How names of the layer behind the model's last one begin."""
+        return f"{self._prefix}layers.{self._layers}."
+
+    def _name_of_head(self, tensor: str) -> str:
+        if f"{self._head_block}eh_proj.weight" not in self.tensors:
+            return _HEAD_PREFIX + tensor
+        weight = tensor.removesuffix(".weight")
+        if weight in NAMES_IN_HEAD_BLOCK:
+            return f"{self._head_block}{NAMES_IN_HEAD_BLOCK[weight]}.weight"
+        return self._head_block + tensor.removeprefix("layers.0.")
 
     def _stored(self, part: Part) -> MappedTensor:
         name = self._stored_name(part.tensor)
@@ -152,13 +166,13 @@ class HuggingFaceSource:
         return DenseWeight(stack, element_type)
 
     def _is_packed(self, part: Part) -> bool:
-        return f"{self._prefix}{part.tensor}_blocks" in self.tensors
+        return f"{self._stored_name(part.tensor)}_blocks" in self.tensors
 
     def _blocks_and_scales(self, part: Part) -> tuple[MappedTensor, MappedTensor]:
         """MXFP4: u8 [experts, out, in / 32, 16] with two values a byte, the first one low, and
         exponents u8 [experts, out, in / 32]. It is not transposed, as unpacked weights are.
         """
-        names = [f"{self._prefix}{part.tensor}_{each}" for each in ("blocks", "scales")]
+        names = [f"{self._stored_name(part.tensor)}_{each}" for each in ("blocks", "scales")]
         for name in names:
             if name not in self.tensors:
                 raise ConversionError(f"{self.folder.path}: the tensor {name!r} is missing")
@@ -206,7 +220,8 @@ class HuggingFaceSource:
                 own = shape if len(parts) == 1 else shape[1:]
                 used |= self._check_part(part, (part.joined, *own) if part.joined else own)
         if self.architecture.tied_embeddings:
-            used.add("lm_head.weight")  # a copy of the embeddings
+            # Copies of the embeddings.
+            used |= {"lm_head.weight", self._name_of_head("lm_head.weight")}
         if self.architecture.eagle3 is not None:  # the model's embeddings, and maps of tokens
             used |= {f"{self._prefix}embed_tokens.weight", "t2d", "d2t"}
         for index, attention in self.architecture.attentions.items():
@@ -214,15 +229,14 @@ class HuggingFaceSource:
                 prefix = f"{self._prefix}layers.{index}.self_attn"
                 used |= {f"{prefix}.{each}.weight" for each in _KEYS_AND_VALUES}
         # Leaving a weight out would give a model that runs and is wrong.
-        layers = len(self.architecture.layers)
         further = int(self.config.get("num_nextn_predict_layers") or 0)  # guess further tokens
-        left_out = tuple(f"{self._prefix}layers.{layers + i}." for i in range(min(further, 64)))
+        behind = range(self._layers, self._layers + min(further, 64))
+        of_heads = (_HEAD_PREFIX, *(f"{self._prefix}layers.{layer}." for layer in behind))
         unknown = sorted(
             each
             for each in self.tensors.keys() - used
-            if each.startswith(_HEAD_PREFIX) == (self._prefix == _HEAD_PREFIX)
+            if each.startswith(of_heads) == self.architecture.reads_hidden_states
             and not _IGNORED.search(each)
-            and not each.startswith(left_out)
         )
         if unknown:
             raise ConversionError(
