@@ -156,6 +156,29 @@ TEST_F(EngineWithDraftModel, DraftsNothingWhereTheDraftModelIsWrong) {
     EXPECT_LT(sums().num_draft_steps, 25u);
 }
 
+TEST_F(EngineWithDraftModel, DraftsFewerWhereRightOnesAreComputedAgainAfterAWrongOne) {
+    double lengths[2];
+    for (const size_t states : {0, 1}) {
+        blocks_per_state = states;
+        make_with();
+        model->before_run = [this](const Batch& batch) {
+            now += std::chrono::microseconds(1000 + 300 * (batch.num_tokens - 1));
+        };
+        drafting->before_run = taking(20);
+        drafting->next = [random = std::mt19937(3)](int64_t token) mutable {
+            return random() % 10 < 2 ? 7 : (token + 1) % int64_t(ScriptedModel::words);
+        };
+        for (int i = 0; i < 8; ++i) {
+            GenerationConfig config = greedy(90);
+            config.cache_salt = std::to_string(i);  // nothing is repeated
+            submit({1}, config);
+            finish();
+        }
+        lengths[states] = double(sums().num_drafted_tokens) / engine->statistics().num_steps;
+    }
+    EXPECT_LT(lengths[1], lengths[0] - 0.3);
+}
+
 TEST_F(EngineWithDraftModel, DraftsAsLongAsItIsSureOfThem) {
     make_with();
     // It is not sure of what comes after each fourth token, and wrong then.

@@ -63,6 +63,7 @@ TEST(StepTimes, LieBetweenWhatWasMeasured) {
     }
     EXPECT_NEAR(times.of(9) / times.of(1), 3, 0.05);
     EXPECT_NEAR(times.of(5) / times.of(1), 2, 0.05);
+    EXPECT_NEAR(times.of(5.5) / times.of(1), 2.125, 0.05);
     EXPECT_GT(times.of(10), times.of(9));
     for (int i = 0; i < 50; ++i) times.record(1, 200);  // all is slower now
     EXPECT_NEAR(times.of(9) / times.of(1), 3, 0.4);

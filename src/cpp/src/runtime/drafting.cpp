@@ -14,7 +14,9 @@ constexpr float least_survival = 0.05f;
 // The weights of drafts fall by this with each one after them, of a sequence and of all.
 constexpr float sequence_decay = 0.9f, common_decay = 0.99f;
 constexpr float first_rate = 0.5f, first_weight = 4;
-constexpr size_t most_patience = 1024;  // steps
+// Drafts that do not pay are tried again and again in this share of the time, if that is possible
+// without long pauses, of so many steps.
+constexpr double explored = 0.005, most_patience = 1024;
 
 bool asks_for_drafts(const Request& request) {
     return request.config().is_assisting_generation() || !request.prediction.empty();
@@ -130,10 +132,15 @@ void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows
                 proposal.length < proposal.most &&
                 proposal.length == proposal.sequence->drafts->proposed.size())
                 m_active.push_back(&proposal);
-        if (m_active.empty() || (!pays() && !explores())) return;
-        const auto begin = m_now();
+        if (m_active.empty()) return;
         std::vector<SequenceState*> sequences;
         for (const Proposal* proposal : m_active) sequences.push_back(proposal->sequence);
+        if (!pays(sequences)) {
+            if (!explores()) return;
+            m_active.resize(1);
+            sequences.resize(1);
+        }
+        const auto begin = m_now();
         try {
             m_drafter->extend(sequences);
             for (Proposal* proposal : m_active) {
@@ -147,7 +154,10 @@ void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows
                 end(requests, *sequence->request, error);
         }
         ++step.num_draft_steps;
-        m_spent += double(microseconds_since(begin, m_now()));
+        const auto time = double(microseconds_since(begin, m_now()));
+        m_spent += time;
+        if (m_times.level() > 0)
+            m_patience = std::min(time / m_times.level() / explored, most_patience);
     }
 }
 
@@ -161,30 +171,26 @@ void Drafting::pass_over() {
     }
 }
 
-bool Drafting::pays() {
-    size_t rows = m_rows;
-    double tokens = m_tokens;
-    for (const Proposal* proposal : m_active) {
+bool Drafting::pays(const std::vector<SequenceState*>& sequences) const {
+    double tokens = m_tokens, replayed = m_replayed;
+    const size_t rows = m_rows + m_active.size();
+    for (Proposal* proposal : m_active) {
         if (proposal->is_fixed) return true;
-        tokens += double(proposal->survival * rate_of(*proposal->sequence, Draft::computed));
-        ++rows;
+        const float rate = rate_of(*proposal->sequence, Draft::computed);
+        const Candidate next = candidate(*proposal, proposal->length, proposal->survival, rate);
+        tokens += double(next.survival);
+        replayed += double(next.replayed);
     }
     if (m_times.level() == 0 || rows > std::min(m_limits.most_rows, StepTimes::most_rows))
         return false;
-    const double more = (m_spent + m_drafter->time_to_extend(m_active.size())) / m_times.level();
+    const double more = m_drafter->time_to_extend(sequences) / m_times.level();
     const double gain = m_spent > 0 ? 1 : least_gain;
-    if (tokens / (m_times.of(rows) + more) <= gain * m_tokens / time_of(m_rows)) return false;
-    m_idle = 0;
-    m_patience = least_patience;
-    return true;
+    return tokens / (time_of(double(rows) + replayed) + more) >
+           gain * m_tokens / time_of(double(m_rows) + m_replayed);
 }
 
 bool Drafting::explores() {
-    if (m_spent > 0 || m_times.level() == 0 || ++m_idle < m_patience) return false;
-    m_idle = 0;
-    m_patience = std::min(2 * m_patience, most_patience);
-    m_active.resize(1);
-    return true;
+    return m_spent == 0 && m_times.level() > 0 && --m_patience < 0;
 }
 
 void Drafting::settle(SequenceState& sequence) {
@@ -213,7 +219,13 @@ float Drafting::rate_of(const SequenceState& sequence, size_t kind) const {
                                        first_weight);
 }
 
-double Drafting::time_of(size_t rows) const {
+Drafting::Candidate Drafting::candidate(Proposal& proposal, size_t num_before, float survival,
+                                        float rate) const {
+    const float wrong = survival * (1 - rate);
+    return {survival * rate, m_limits.replays ? float(num_before) * wrong : 0, &proposal};
+}
+
+double Drafting::time_of(double rows) const {
     return m_times.of(rows) + (m_times.level() > 0 ? m_spent / m_times.level() : 0);
 }
 
@@ -222,6 +234,7 @@ void Drafting::choose_lengths(size_t num_sequences, size_t num_rows) {
     // are confirmed at least as likely.
     m_rows = num_rows;
     m_tokens = double(num_sequences);
+    m_replayed = 0;
     m_candidates.clear();
     for (Proposal& proposal : m_proposals) {
         proposal.length = 0;
@@ -229,27 +242,31 @@ void Drafting::choose_lengths(size_t num_sequences, size_t num_rows) {
         float survival = 1;
         const SequenceState& sequence = *proposal.sequence;
         const float threshold = sequence.request->config().assistant_confidence_threshold;
-        for (const Draft& draft : sequence.drafts->proposed) {
-            const float rate = rate_of(sequence, draft.kind);
+        const std::vector<Draft>& drafts = sequence.drafts->proposed;
+        for (size_t i = 0; i < drafts.size(); ++i) {
+            const float rate = rate_of(sequence, drafts[i].kind);
             if (rate < threshold) break;
-            survival *= rate;
+            const Candidate draft = candidate(proposal, i, survival, rate);
+            survival = draft.survival;
             if (proposal.is_fixed)
-                take({survival, &proposal});
+                take(draft);
             else if (survival < least_survival)
                 break;
             else
-                m_candidates.push_back({survival, &proposal});
+                m_candidates.push_back(draft);
         }
     }
     std::stable_sort(
         m_candidates.begin(), m_candidates.end(),
         [](const Candidate& a, const Candidate& b) { return a.survival > b.survival; });
-    double tokens = m_tokens, best_rate = least_gain * tokens / time_of(m_rows);
-    size_t rows = m_rows, best = 0;
+    double tokens = m_tokens, rows = double(m_rows) + m_replayed;
+    double best_rate = least_gain * tokens / time_of(rows);
+    size_t best = 0;
     const size_t most_rows = std::min(m_limits.most_rows, StepTimes::most_rows);
-    for (size_t i = 0; i < m_candidates.size() && rows < most_rows; ++i) {
+    for (size_t i = 0; i < m_candidates.size() && m_rows + i < most_rows; ++i) {
         tokens += double(m_candidates[i].survival);
-        const double rate = tokens / time_of(++rows);
+        rows += 1 + double(m_candidates[i].replayed);
+        const double rate = tokens / time_of(rows);
         if (rate <= best_rate) continue;
         best_rate = rate;
         best = i + 1;
@@ -262,6 +279,7 @@ void Drafting::take(const Candidate& draft) {
     ++draft.proposal->length;
     draft.proposal->survival = draft.survival;
     m_tokens += double(draft.survival);
+    m_replayed += double(draft.replayed);
 }
 
 void Drafting::record(const Batch& batch, double time) {

@@ -34,8 +34,8 @@ public:
     virtual bool computes() const { return false; }
     /// Appends one draft to DraftState::proposed of each of the sequences, or none where it cannot.
     virtual void extend(const std::vector<SequenceState*>&) {}
-    /// Microseconds that extend() takes for so many sequences; 0: not known yet.
-    virtual double time_to_extend(size_t) const { return 0; }
+    /// Microseconds that extend() takes for the sequences; 0: not known yet.
+    virtual double time_to_extend(const std::vector<SequenceState*>&) const { return 0; }
 
     /// The sequence is over.
     virtual void finish(const SequenceState&) {}
@@ -55,6 +55,8 @@ struct DraftLimits {
     size_t most_rows = 1;
     /// The same in all layers, of a sequence that is alone in its step.
     size_t longest_span = 1;
+    /// Layers keep states: right drafts before a wrong one are computed again, in the next step.
+    bool replays = false;
 };
 
 /// Puts drafts behind the tokens of sequences that decode, before a step, and takes away what is
@@ -62,8 +64,9 @@ struct DraftLimits {
 ///
 /// num_assistant_tokens says how many drafts a request's sequences get. Without it their number is
 /// chosen for all sequences together, so that the step gives the most tokens per second: the tokens
-/// that are to be expected by AcceptanceRates, over the time by StepTimes and what a drafter takes
-/// that computes its drafts.
+/// that are to be expected by AcceptanceRates, over the time that StepTimes has for the rows of the
+/// step, and for those that will have to be computed again, and what a drafter takes that computes
+/// its drafts.
 class Drafting {
 public:
     /// `eviction` null: nothing is evicted. `now`: the clock that the drafter's time goes by, the
@@ -95,9 +98,10 @@ private:
         float survival = 1;    // how likely all that it gets are confirmed
         bool is_done = false;  // the drafter computes no more for it
     };
-    /// One more draft of a proposal: how likely all up to it are confirmed.
+    /// One more draft of a proposal: how likely all up to it are confirmed, and how many of those
+    /// before it are to be expected to be computed again because of it.
     struct Candidate {
-        float survival;
+        float survival, replayed;
         Proposal* proposal;
     };
 
@@ -110,8 +114,10 @@ private:
     void settle(SequenceState& sequence);
     void settle(SequenceState& sequence, std::vector<Draft>& drafts);
     float rate_of(const SequenceState& sequence, size_t kind) const;
-    /// What a step of so many rows takes beside the drafter's time, in units of StepTimes.
-    double time_of(size_t rows) const;
+    /// One more draft, likely to be confirmed with `rate` if those before it are.
+    Candidate candidate(Proposal& proposal, size_t num_before, float survival, float rate) const;
+    /// What so many rows take beside the drafter's time, in units of StepTimes.
+    double time_of(double rows) const;
     /// `num_rows` are those of the step without drafts.
     void choose_lengths(size_t num_sequences, size_t num_rows);
     void take(const Candidate& draft);
@@ -120,8 +126,8 @@ private:
     /// Leaves repeated texts to sequences whose draft model is not right more often.
     void pass_over();
     /// Whether one more draft for each of m_active gives more tokens per second.
-    bool pays();
-    /// Leaves one of m_active where nothing was computed for long: it may pay by now.
+    bool pays(const std::vector<SequenceState*>& sequences) const;
+    /// Whether nothing was computed for long, and a draft may pay by now.
     bool explores();
 
     const std::unique_ptr<Drafter> m_drafter;
@@ -134,13 +140,11 @@ private:
     std::vector<Proposal> m_proposals;    // the same
     std::vector<Candidate> m_candidates;  // kept for its memory
     std::vector<Proposal*> m_active;      // whose next draft is computed
-    // Of this step: what was chosen gives so many tokens, of so many rows, beside `m_spent`
-    // microseconds of the drafter's.
-    double m_tokens = 0, m_spent = 0;
+    // Of this step: what was chosen gives so many tokens, of so many rows and others that are to be
+    // computed again, beside `m_spent` microseconds of the drafter's.
+    double m_tokens = 0, m_replayed = 0, m_spent = 0;
     size_t m_rows = 0;
-    size_t m_idle = 0, m_patience = least_patience;  // steps without drafts, and so many at most
-
-    static constexpr size_t least_patience = 16;
+    double m_patience = 0;  // steps that nothing is computed for before it is tried again
 };
 
 }  // namespace pagewheel

@@ -137,7 +137,7 @@ std::unique_ptr<Drafting> Engine::make_drafting(EngineParts& parts, const Schedu
     return std::make_unique<Drafting>(
         std::move(parts.drafter),
         DraftLimits{m_model->vocabulary(), automatic, only_alone, m_model->most_exact_rows(),
-                    longest_exact_span(*m_model)},
+                    longest_exact_span(*m_model), m_model->blocks_per_state() > 0},
         m_eviction.get(), m_now);
 }
 

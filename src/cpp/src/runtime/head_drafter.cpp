@@ -9,9 +9,12 @@
 namespace pagewheel {
 namespace {
 
-// Hidden states that nothing is drafted from are read so many at a time: a run with one row costs
-// nearly as much, and they would take more and more memory.
-constexpr size_t least_due = 64;
+// Hidden states that nothing is drafted from are read so many at a time, of all sequences: a run
+// with one row costs nearly as much, and they would take more and more memory.
+constexpr size_t least_due = 128;
+// A step leaves so many tokens at most that count for the time of the next draft. More are from
+// steps without drafts, and will have to be read anyway.
+constexpr size_t most_due = 4;
 // Bytes of free blocks that are given back once there are no sequences.
 constexpr size_t worth_while = size_t(64) << 20;
 
@@ -44,15 +47,18 @@ HeadDrafter::HeadDrafter(std::unique_ptr<Model> head, const Model& model, size_t
 
 void HeadDrafter::observe(const Batch& batch, const float* states) {
     m_readings.clear();
+    size_t total = 0;
     for (const BatchEntry& entry : batch.entries) {
         SequenceState& sequence = state_of(*entry.sequence);
         if (sequence.drafts) {
-            const Reading reading = due(keep(sequence, states, entry.num_tokens));
-            if (reading.num_tokens >= least_due) m_readings.push_back(reading);
+            Context& context = keep(sequence, states, entry.num_tokens);
+            const size_t count = num_due(context);
+            if (count > 0) m_readings.push_back({&context, count, false});
+            total += count;
         }
         states += entry.num_tokens * m_size;
     }
-    run(/*asked=*/false);
+    if (total >= least_due) run(/*asked=*/false);
 }
 
 HeadDrafter::Context& HeadDrafter::keep(SequenceState& sequence, const float* states,
@@ -91,11 +97,22 @@ void HeadDrafter::confirm(Context& context) {
     context.states.resize(num_states * m_size);
 }
 
-HeadDrafter::Reading HeadDrafter::due(Context& context) const {
+size_t HeadDrafter::num_due(const Context& context) const {
     const SequenceState& original = *context.original;
     const size_t begin = context.first + 1;
     const size_t end = std::min(begin + num_stated(context), original.num_committed());
-    return {&context, end - std::min(end, begin + context.num_read), false};
+    return end - std::min(end, begin + context.num_read);
+}
+
+double HeadDrafter::time_to_extend(const std::vector<SequenceState*>& sequences) const {
+    size_t rows = 0;
+    for (const SequenceState* sequence : sequences) {
+        const auto found = m_contexts.find(sequence);
+        if (found != m_contexts.end())
+            rows +=
+                sequence->drafts->proposed.empty() ? std::min(num_due(found->second), most_due) : 1;
+    }
+    return m_times.level() * m_times.of(double(rows));
 }
 
 void HeadDrafter::extend(const std::vector<SequenceState*>& sequences) {
@@ -112,9 +129,10 @@ void HeadDrafter::extend(const std::vector<SequenceState*>& sequences) {
         }
         confirm(context);
         // A token that a grammar forces has no hidden state before the next step.
-        const Reading reading = due(context);
-        const size_t end = context.first + 1 + context.num_read + reading.num_tokens;
-        if (reading.num_tokens > 0 && end == sequence->tokens.size()) m_readings.push_back(reading);
+        const size_t count = num_due(context);
+        const size_t end = context.first + 1 + context.num_read + count;
+        if (count > 0 && end == sequence->tokens.size())
+            m_readings.push_back({&context, count, false});
     }
     run(/*asked=*/true);
 }

@@ -40,9 +40,7 @@ public:
     void observe(const Batch& batch, const float* states) override;
     bool computes() const override { return true; }
     void extend(const std::vector<SequenceState*>& sequences) override;
-    double time_to_extend(size_t count) const override {
-        return m_times.level() * m_times.of(count);
-    }
+    double time_to_extend(const std::vector<SequenceState*>& sequences) const override;
     void finish(const SequenceState& sequence) override;
     void forget(const std::optional<std::set<std::string>>& salts) override {
         m_repeats.forget(salts);
@@ -74,8 +72,8 @@ private:
     Context& keep(SequenceState& sequence, const float* states, size_t num_tokens);
     /// Forgets drafts, and hidden states after tokens that were not confirmed.
     void confirm(Context& context);
-    /// What can be read of the context with the model's hidden states.
-    Reading due(Context& context) const;
+    /// How many tokens can be read with the model's hidden states.
+    size_t num_due(const Context& context) const;
     /// Has the head read m_readings, and guess on if it is asked to.
     void run(bool asked);
     void compute(const Batch& batch, bool asked);

@@ -152,10 +152,6 @@ void ModelDrafter::take_drafts(const Batch& batch, const Logits& logits) {
     }
 }
 
-double ModelDrafter::time_to_extend(size_t count) const {
-    return m_times.level() * m_times.of(count);
-}
-
 void ModelDrafter::finish(const SequenceState& sequence) {
     m_repeats.finish(sequence);
     const auto found = m_shadows.find(&sequence);

@@ -50,7 +50,9 @@ public:
     }
     bool computes() const override { return true; }
     void extend(const std::vector<SequenceState*>& sequences) override;
-    double time_to_extend(size_t count) const override;
+    double time_to_extend(const std::vector<SequenceState*>& sequences) const override {
+        return m_times.level() * m_times.of(double(sequences.size()));
+    }
     void finish(const SequenceState& sequence) override;
     void forget(const std::optional<std::set<std::string>>& salts) override;
 

@@ -1,6 +1,7 @@
 #include "runtime/step_times.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace pagewheel {
 namespace {
@@ -10,17 +11,18 @@ constexpr double level_pace = 0.2, shape_pace = 0.03;
 
 }  // namespace
 
-double StepTimes::of(size_t rows) const {
-    size_t before = std::min(rows, most_rows), after = before;
+double StepTimes::of(double rows) const {
+    size_t before = std::min(size_t(rows), most_rows);
+    size_t after = std::min(size_t(std::ceil(rows)), most_rows);
     while (before > 0 && m_shape[before] == 0) --before;
     while (after <= most_rows && m_shape[after] == 0) ++after;
     const bool has_before = before > 0, has_after = after <= most_rows;
-    if (!has_before && !has_after) return 1 + slope * double(rows);
+    if (!has_before && !has_after) return 1 + slope * rows;
     if (!has_before) return m_shape[after];
     if (has_after && after > before)
-        return m_shape[before] +
-               (m_shape[after] - m_shape[before]) * double(rows - before) / double(after - before);
-    return m_shape[before] * (1 + slope * double(rows - before));
+        return m_shape[before] + (m_shape[after] - m_shape[before]) * (rows - double(before)) /
+                                     double(after - before);
+    return m_shape[before] * (1 + slope * (rows - double(before)));
 }
 
 void StepTimes::record(size_t rows, double time) {

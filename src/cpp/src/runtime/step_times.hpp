@@ -13,9 +13,9 @@ public:
     static constexpr size_t most_rows = 64;  ///< steps of more are not measured
 
     void record(size_t rows, double time);
-    /// In units of the level. Of rows that were never measured: between their neighbours, or above
-    /// the last one by a little for each row, so that it is tried.
-    double of(size_t rows) const;
+    /// In units of the level. Of rows that were never measured, and of parts of a row: between
+    /// their neighbours, or above the last one by a little for each row, so that it is tried.
+    double of(double rows) const;
     /// Microseconds; 0: nothing was measured.
     double level() const { return m_level; }
 
