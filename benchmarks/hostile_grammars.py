@@ -3,10 +3,10 @@
     python -m benchmarks.hostile_grammars MODEL_FOLDER
 
 One greedy request of a given number of tokens runs beside others: none, plain ones, ones with a
-usual JSON schema, or ones with a grammar whose masks take long. Others that end are replaced; the
-time of adding them, which compiles their grammar, is the caller's and left out. There are no
-drafts. Where others end, the prompts of their successors take time, too. Ways alternate. The median of the rounds is shown, alone and beside plain requests, with how
-the others ended.
+usual JSON schema, or ones with a grammar whose masks take long. Others that end are replaced. The
+time of adding them is left out, but not what their prompts take. There are no drafts. Ways
+alternate. The median of the rounds is shown, beside the request alone and beside plain ones, with
+how the others ended.
 """
 
 from __future__ import annotations
