@@ -291,6 +291,16 @@ def test_a_damaged_head_is_refused(
         convert(checkpoint, tmp_path / "model", progress=False)
 
 
+@pytest.mark.parametrize("value", ["x", [1], True, 1e300])
+def test_a_damaged_number_of_heads_is_refused_by_name(
+    checkpoint: Path, tmp_path: Path, value: Any
+) -> None:
+    path = checkpoint / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "num_nextn_predict_layers": value}))
+    with pytest.raises(ConversionError, match="'num_nextn_predict_layers' must be an integer"):
+        convert(checkpoint, tmp_path / "model", progress=False)
+
+
 def test_heads_of_several_layers_are_left_out(checkpoint: Path, tmp_path: Path) -> None:
     path = checkpoint / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "mtp_num_hidden_layers": 2}))

@@ -13,6 +13,7 @@ import openvino as ov
 
 from ...errors import ConversionError
 from ..architectures.entry import Part, Recipe
+from ..architectures.reader import ModelConfig
 from ..architectures.registry import other_recipe, read_architecture, recipe
 from ..decoder.architecture import NAMES_IN_HEAD_BLOCK, weight_shapes
 from ..files.mapped_file import MappedTensor, PagesInUse
@@ -50,6 +51,9 @@ class HuggingFaceSource:
         self.tensors = read_checkpoint(folder)
         self._shapes = weight_shapes(self.architecture)
         self._layers = len(self.architecture.layers)  # the model's, also where this is its head
+        # Blocks behind the last layer that guess further tokens.
+        default = int(self.architecture.mtp is not None)
+        self._heads = ModelConfig(self.config, where).integer("num_nextn_predict_layers", default)
         self._prefix = self._find_prefix()
         self._pages = PagesInUse()
         self._check_tensors()
@@ -229,8 +233,7 @@ class HuggingFaceSource:
                 prefix = f"{self._prefix}layers.{index}.self_attn"
                 used |= {f"{prefix}.{each}.weight" for each in _KEYS_AND_VALUES}
         # Leaving a weight out would give a model that runs and is wrong.
-        further = int(self.config.get("num_nextn_predict_layers") or 0)  # guess further tokens
-        behind = range(self._layers, self._layers + min(further, 64))
+        behind = range(self._layers, self._layers + min(self._heads, 64))
         of_heads = (_HEAD_PREFIX, *(f"{self._prefix}layers.{layer}." for layer in behind))
         unknown = sorted(
             each
