@@ -14,8 +14,8 @@ constexpr float least_survival = 0.05f;
 // The weights of drafts fall by this with each one after them, of a sequence and of all.
 constexpr float sequence_decay = 0.9f, common_decay = 0.99f;
 constexpr float first_rate = 0.5f, first_weight = 4;
-// Drafts that do not pay are tried again and again in this share of the time, if that is possible
-// without long pauses, of so many steps.
+// Where drafts do not pay, one is tried from time to time, since that may change. Tries take this
+// share of the time, but at most so many steps lie between two.
 constexpr double explored = 0.005, most_patience = 1024;
 
 bool asks_for_drafts(const Request& request) {
@@ -127,22 +127,23 @@ void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows
         choose_lengths(num_sequences, num_rows);
         // A sequence whose latest draft is not worth a row gets no further one.
         m_active.clear();
+        m_extended.clear();
         for (Proposal& proposal : m_proposals)
             if (!proposal.is_done && !proposal.sequence->request->is_over() &&
                 proposal.length < proposal.most &&
-                proposal.length == proposal.sequence->drafts->proposed.size())
+                proposal.length == proposal.sequence->drafts->proposed.size()) {
                 m_active.push_back(&proposal);
+                m_extended.push_back(proposal.sequence);
+            }
         if (m_active.empty()) return;
-        std::vector<SequenceState*> sequences;
-        for (const Proposal* proposal : m_active) sequences.push_back(proposal->sequence);
-        if (!pays(sequences)) {
+        if (!pays()) {
             if (!explores()) return;
             m_active.resize(1);
-            sequences.resize(1);
+            m_extended.resize(1);
         }
         const auto begin = m_now();
         try {
-            m_drafter->extend(sequences);
+            m_drafter->extend(m_extended);
             for (Proposal* proposal : m_active) {
                 const size_t count = proposal->sequence->drafts->proposed.size();
                 proposal->is_done = count == proposal->length;
@@ -150,7 +151,7 @@ void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows
                 check_drafts(*proposal->sequence, proposal->length + 1);
             }
         } catch (const std::exception& error) {
-            for (const SequenceState* sequence : sequences)
+            for (const SequenceState* sequence : m_extended)
                 end(requests, *sequence->request, error);
         }
         ++step.num_draft_steps;
@@ -171,7 +172,7 @@ void Drafting::pass_over() {
     }
 }
 
-bool Drafting::pays(const std::vector<SequenceState*>& sequences) const {
+bool Drafting::pays() const {
     double tokens = m_tokens, replayed = m_replayed;
     const size_t rows = m_rows + m_active.size();
     for (Proposal* proposal : m_active) {
@@ -183,7 +184,7 @@ bool Drafting::pays(const std::vector<SequenceState*>& sequences) const {
     }
     if (m_times.level() == 0 || rows > std::min(m_limits.most_rows, StepTimes::most_rows))
         return false;
-    const double more = m_drafter->time_to_extend(sequences) / m_times.level();
+    const double more = m_drafter->time_to_extend(m_extended) / m_times.level();
     const double gain = m_spent > 0 ? 1 : least_gain;
     return tokens / (time_of(double(rows) + replayed) + more) >
            gain * m_tokens / time_of(double(m_rows) + m_replayed);

@@ -126,7 +126,7 @@ private:
     /// Leaves repeated texts to sequences whose draft model is not right more often.
     void pass_over();
     /// Whether one more draft for each of m_active gives more tokens per second.
-    bool pays(const std::vector<SequenceState*>& sequences) const;
+    bool pays() const;
     /// Whether nothing was computed for long, and a draft may pay by now.
     bool explores();
 
@@ -135,11 +135,12 @@ private:
     const EvictionManager* const m_eviction;
     const std::function<Clock::time_point()> m_now;
     StepTimes m_times;
-    AcceptanceRates m_rates;              // of all sequences
-    std::vector<Sequence*> m_drafted;     // of this step
-    std::vector<Proposal> m_proposals;    // the same
-    std::vector<Candidate> m_candidates;  // kept for its memory
-    std::vector<Proposal*> m_active;      // whose next draft is computed
+    AcceptanceRates m_rates;                 // of all sequences
+    std::vector<Sequence*> m_drafted;        // of this step
+    std::vector<Proposal> m_proposals;       // the same
+    std::vector<Candidate> m_candidates;     // kept for its memory
+    std::vector<Proposal*> m_active;         // whose next draft is computed
+    std::vector<SequenceState*> m_extended;  // those of m_active
     // Of this step: what was chosen gives so many tokens, of so many rows and others that are to be
     // computed again, beside `m_spent` microseconds of the drafter's.
     double m_tokens = 0, m_replayed = 0, m_spent = 0;

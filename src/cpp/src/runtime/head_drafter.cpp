@@ -12,8 +12,8 @@ namespace {
 // Hidden states that nothing is drafted from are read so many at a time, of all sequences: a run
 // with one row costs nearly as much, and they would take more and more memory.
 constexpr size_t least_due = 128;
-// A step leaves so many tokens at most that count for the time of the next draft. More are from
-// steps without drafts, and will have to be read anyway.
+// Of the tokens that a head has not read yet, so many at most count for the time of its next draft.
+// More than a step leaves are from steps without drafts, and must be read in any case.
 constexpr size_t most_due = 4;
 // Bytes of free blocks that are given back once there are no sequences.
 constexpr size_t worth_while = size_t(64) << 20;
