@@ -14,9 +14,10 @@ constexpr float least_survival = 0.05f;
 // The weights of drafts fall by this with each one after them, of a sequence and of all.
 constexpr float sequence_decay = 0.9f, common_decay = 0.99f;
 constexpr float first_rate = 0.5f, first_weight = 4;
-// Where drafts do not pay, one is tried from time to time, since that may change. Tries take this
-// share of the time, but at most so many steps lie between two.
-constexpr double explored = 0.005, most_patience = 1024;
+// Where drafts do not pay, one is tried from time to time, since that may change. The next try
+// waits for so many times what the last one took: `rest_of_each_try` times the tries so far,
+// `most_rest` at most, and never more than `most_patience` steps.
+constexpr double most_rest = 200, rest_of_each_try = 32, most_patience = 1024;
 
 bool asks_for_drafts(const Request& request) {
     return request.config().is_assisting_generation() || !request.prediction.empty();
@@ -158,7 +159,9 @@ void Drafting::compute(Requests& requests, size_t num_sequences, size_t num_rows
         const auto time = double(microseconds_since(begin, m_now()));
         m_spent += time;
         if (m_times.level() > 0)
-            m_patience = std::min(time / m_times.level() / explored, most_patience);
+            m_patience = std::min(
+                time / m_times.level() * std::min(rest_of_each_try * double(m_tries), most_rest),
+                most_patience);
     }
 }
 
@@ -191,7 +194,9 @@ bool Drafting::pays() const {
 }
 
 bool Drafting::explores() {
-    return m_spent == 0 && m_times.level() > 0 && --m_patience < 0;
+    if (m_spent > 0 || m_times.level() == 0 || --m_patience >= 0) return false;
+    ++m_tries;
+    return true;
 }
 
 void Drafting::settle(SequenceState& sequence) {

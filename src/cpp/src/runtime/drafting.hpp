@@ -146,6 +146,7 @@ private:
     double m_tokens = 0, m_replayed = 0, m_spent = 0;
     size_t m_rows = 0;
     double m_patience = 0;  // steps that nothing is computed for before it is tried again
+    size_t m_tries = 0;     // of drafts that were not expected to pay
 };
 
 }  // namespace pagewheel
