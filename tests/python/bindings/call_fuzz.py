@@ -349,10 +349,16 @@ def in_output_streamer(world: World, call: Callable[[], None]) -> None:
 
 
 def in_signal_handler(world: World, call: Callable[[], None]) -> None:
-    signal.signal(signal.SIGALRM, lambda number, frame: call())
+    called = threading.Event()
+
+    def handle(number: int, frame: object) -> None:
+        call()
+        called.set()
+
+    signal.signal(signal.SIGALRM, handle)
     signal.setitimer(signal.ITIMER_REAL, 0.002)
-    world.pipeline.generate([PROMPT], MANY_TOKENS)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    while not called.is_set():  # one answer may end before the signal comes
+        world.pipeline.generate([PROMPT], MANY_TOKENS)
 
 
 CALLBACKS: list[Callable[[World, Callable[[], None]], None]] = [
