@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import openai
@@ -20,13 +21,26 @@ COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "a", "max_tokens": 3900, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module")
-def served(tiny_folder: Path) -> Iterator[Served]:
+@contextmanager
+def limited(folder: Path) -> Iterator[Served]:
     limits = Limits(concurrency_per_key=3, concurrency=5, max_tokens=4000)
     scheduler = {"max_num_seqs": 1, "max_queue": 1}
     keys = ("first-key-1", "second-key-2")
-    with serving(tiny_settings(tiny_folder, limits, scheduler, keys=keys)) as one:
+    with serving(tiny_settings(folder, limits, scheduler, keys=keys)) as one:
         one.http.headers["authorization"] = "Bearer first-key-1"
+        yield one
+
+
+@pytest.fixture(scope="module")
+def served(tiny_folder: Path) -> Iterator[Served]:
+    with limited(tiny_folder) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def slow_served(smollm2_folder: Path) -> Iterator[Served]:
+    """With a model that is still at its answer whenever a test looks."""
+    with limited(smollm2_folder) as one:
         yield one
 
 
@@ -61,30 +75,30 @@ def test_a_body_is_not_read_without_a_key(served: Served) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_full_queue_and_a_key_with_too_many_requests_get_429(served: Served) -> None:
+def test_a_full_queue_and_a_key_with_too_many_requests_get_429(slow_served: Served) -> None:
     head = {"Authorization": "Bearer first-key-1"}
-    with connect(served) as one, connect(served) as two:
+    with connect(slow_served) as one, connect(slow_served) as two:
         one.sendall(request_bytes(COMPLETIONS, LONG, **head))
-        eventually(lambda: served.engine.statistics().num_running == 1)
+        eventually(lambda: slow_served.engine.statistics().num_running == 1)
         two.sendall(request_bytes(COMPLETIONS, LONG, **head))
-        eventually(lambda: served.engine.statistics().num_queued == 1)
-        full = served.post(COMPLETIONS, {"prompt": "a"})
+        eventually(lambda: slow_served.engine.statistics().num_queued == 1)
+        full = slow_served.post(COMPLETIONS, {"prompt": "a"})
         assert full.status_code == 429
         assert full.json()["error"]["code"] == "queue_full"
         assert int(full.headers["retry-after"]) >= 1
-        streamed = served.post(COMPLETIONS, {"prompt": "a", "stream": True})
+        streamed = slow_served.post(COMPLETIONS, {"prompt": "a", "stream": True})
         assert streamed.status_code == 429  # and no stream with an error in it
-        with connect(served) as three:
+        with connect(slow_served) as three:
             three.sendall(request_bytes(COMPLETIONS, b"{", **head, **{"Content-Length": "9"}))
-            eventually(lambda: len(served.server.service.admission) == 3)
-            many = served.post(COMPLETIONS, {"prompt": "a"})
+            eventually(lambda: len(slow_served.server.service.admission) == 3)
+            many = slow_served.post(COMPLETIONS, {"prompt": "a"})
             assert many.json()["error"]["code"] == "key_limit"
             assert many.status_code == 429
             other = {"authorization": "Bearer second-key-2"}
-            answer = served.post(COMPLETIONS, {"prompt": "a"}, headers=other)
+            answer = slow_served.post(COMPLETIONS, {"prompt": "a"}, headers=other)
             assert answer.json()["error"]["code"] == "queue_full"
-    eventually(served.is_at_rest)
-    assert served.post(COMPLETIONS, {"prompt": "a"}).status_code == 200
+    eventually(slow_served.is_at_rest)
+    assert slow_served.post(COMPLETIONS, {"prompt": "a"}).status_code == 200
 
 
 def test_more_requests_than_are_served_at_once_get_503(served: Served) -> None:
@@ -191,11 +205,11 @@ def test_no_key_of_several_fills_the_queue_of_all(
 
 
 @pytest.fixture(scope="module")
-def shared(tiny_folder: Path) -> Iterator[Served]:
+def shared(smollm2_folder: Path) -> Iterator[Served]:
     """By a modest key and one without limits; one request runs at a time."""
     limits = {"modest-key": KeyLimits(requests=4, queue=1, priority=-1)}
     settings = tiny_settings(
-        tiny_folder,
+        smollm2_folder,
         Limits(concurrency_per_key=1),
         {"max_num_seqs": 1},
         keys=("modest-key", "other-key-1"),

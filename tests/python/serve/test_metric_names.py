@@ -97,11 +97,11 @@ def test_times_in_the_engine_add_up(served: Served) -> None:
     assert served.metric("vllm:request_max_num_generation_tokens_sum") == 20
 
 
-def test_the_queue_is_timed(tiny_folder: Path) -> None:
+def test_the_queue_is_timed(smollm2_folder: Path) -> None:
     """One sequence at a time: the second waits as long as the first one runs."""
-    settings = tiny_settings(tiny_folder, scheduler={"max_num_seqs": 1})
+    settings = tiny_settings(smollm2_folder, scheduler={"max_num_seqs": 1})
     with serving(settings) as served:
-        body = {"max_tokens": 600, "ignore_eos": True}
+        body = {"max_tokens": 200, "ignore_eos": True}
         with ThreadPoolExecutor(2) as pool:
             bodies = [{**body, "prompt": prompt} for prompt in ("a", "b")]
             answers = list(pool.map(lambda one: served.post("/v1/completions", one), bodies))

@@ -51,14 +51,15 @@ def test_times_between_tokens_are_the_engines(served: Served) -> None:
     assert 0 < served.metric(f"{name}_sum") <= 2.5 * decode
 
 
-def test_requests_of_clients_that_left_are_aborts(served: Served) -> None:
+def test_requests_of_clients_that_left_are_aborts(smollm2_folder: Path) -> None:
     body = {"prompt": "a", "max_tokens": 3900, "ignore_eos": True, "stream": True}
-    with served.http.stream("POST", COMPLETIONS, json=body) as answer:
-        next(answer.iter_lines())
-    eventually(served.is_at_rest)
-    name = "pagewheel:request_success_total"
-    eventually(lambda: served.metric(name, finished_reason="abort") == 1)
-    assert served.metric(name) == 1
+    with serving(tiny_settings(smollm2_folder)) as served:
+        with served.http.stream("POST", COMPLETIONS, json=body) as answer:
+            next(answer.iter_lines())
+        eventually(served.is_at_rest)
+        name = "pagewheel:request_success_total"
+        eventually(lambda: served.metric(name, finished_reason="abort") == 1)
+        assert served.metric(name) == 1
 
 
 def test_requests_that_the_engine_ends_are_errors(served: Served) -> None:

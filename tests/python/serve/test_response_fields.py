@@ -92,9 +92,12 @@ def test_log_probabilities_of_thoughts_are_not_the_answers(served: Served) -> No
     assert len(text_of(part.logprobs)) <= len(part.text) + len("</think>")
 
 
-def test_an_error_in_a_stream_has_the_apis_form(served: Served) -> None:
+def test_an_error_in_a_stream_has_the_apis_form(smollm2_folder: Path) -> None:
     body = {"input": "Hello", "stream": True, "max_output_tokens": 3900, "ignore_eos": True}
-    with served.http.stream("POST", "/v1/responses", json=body) as answer:
+    with (
+        serving(tiny_settings(smollm2_folder)) as served,
+        served.http.stream("POST", "/v1/responses", json=body) as answer,
+    ):
         lines = answer.iter_lines()
         while not next(lines).startswith("event: response.output_text.delta"):
             pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,8 @@ def text(value: str) -> bytes:
 
 def refused(path: Path, content: bytes) -> str:
     path.write_bytes(content)
-    start = time.monotonic()
     with pytest.raises(ConversionError) as error:
         GGUFFile(path)
-    assert time.monotonic() - start < 1.0
     assert str(path) in str(error.value)
     return str(error.value)
 
