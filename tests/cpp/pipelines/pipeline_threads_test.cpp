@@ -158,13 +158,13 @@ TEST_F(PipelineThreads, StopInACallbackOfTheThreadThatStepsEndsItAfterTheStep) {
 
 TEST_F(PipelineThreads, TheLastReferenceMayBeDroppedInACallbackOfTheThreadThatSteps) {
     auto pipeline = make();
-    pipeline->start();
     std::promise<void> dropped;
     const Handle handle = pipeline->add_request(1, prompt, greedy(50));
     handle->notify_once([&] {
         pipeline.reset();
         dropped.set_value();
     });
+    pipeline->start();
     ASSERT_EQ(dropped.get_future().wait_for(60s), std::future_status::ready);
     handle->notify_once([] {});
     while (handle->get_status() == GenerationStatus::RUNNING)
