@@ -246,6 +246,24 @@ TEST(RoutedExperts, HaveBiasesAndFunctionsOfTheirOwn) {
         }
 }
 
+TEST(RoutedExperts, MayHaveActivationsOfTheirOwn) {
+    std::mt19937 random(9);
+    const Layer layer(q4_1, 5, 70, 48, 32, false, {}, random);
+    const size_t rows = 20;
+    Input input(rows, 3, layer, random);
+    for (size_t r = 3; r < rows; ++r)  // all choose expert 0, and few experts 3 and 4
+        for (size_t j = 0; j < 3; ++j) input.chosen[r * 3 + j] = uint32_t(2 - j);
+    for (const Variant& variant : variants())
+        for (const Activations many : variant.activations) {
+            std::vector<float> output(rows * layer.n);
+            routed_experts_by(
+                variant.kernels, input.linear(0, rows, layer.k), layer.experts, input.routing(),
+                [&](size_t count) { return count < 4 ? Activations::int16 : many; }, output.data(),
+                nullptr);
+            EXPECT_LT(relative_error(layer, input, output, {}), tolerance(many)) << variant.name;
+        }
+}
+
 // Else an answer would depend on which other requests share its step.
 TEST(RoutedExperts, ARowIsTheSameToTheBitAlone) {
     std::mt19937 random(6);

@@ -39,6 +39,7 @@ struct Item {
 struct Call {
     std::vector<size_t> starts;  // of each expert's assignments
     std::vector<Assignment> assignments;
+    std::vector<size_t> places;     // of each row's choices among the assignments
     std::vector<size_t> groups_of;  // of each assignment
     std::vector<Group> groups;
     std::vector<Item> items;
@@ -74,9 +75,11 @@ void sort_by_expert(const LinearInput& input, const Experts& experts, const Rout
         group.count = size;
     }
     call.assignments.resize(count);
-    for (size_t i = 0; i < count; ++i)
-        call.assignments[call.starts[routing.chosen[i]]++] = {i / routing.active,
-                                                              routing.weights[i]};
+    call.places.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+        call.places[i] = call.starts[routing.chosen[i]]++;
+        call.assignments[call.places[i]] = {i / routing.active, routing.weights[i]};
+    }
 }
 
 size_t packed_lines(const LinearKernels& kernels, size_t count, size_t k) {
@@ -136,10 +139,39 @@ void plan_gated(const LinearKernels& kernels, Call& call) {
     }
 }
 
-void quantize_assignment(const LinearKernels& kernels, const LinearInput& input, size_t k,
-                         Group& group, size_t row, size_t place) {
-    if (!group.in_bf16) return quantize_rows(kernels, input, k, row, group.rows.row(place));
-    pack_row(kernels, input, k, row, group.packed.tile_rows, group.packed.at(place, 0));
+/// Copies a row of a block to a row of another.
+void copy_row(const QuantizedBlock& from, const QuantizedBlock& to, size_t k_blocks) {
+    const size_t bytes = to.value_bytes();
+    for (size_t c = 0; c < k_blocks; ++c) {
+        const size_t at = c * from.stride, place = c * to.stride;
+        std::memcpy(to.values + place * bytes, from.values + at * bytes, bytes);
+        to.scales[place] = from.scales[at];
+        to.sums[place] = from.sums[at];
+        if (to.wide()) to.magic[place] = from.magic[at];
+    }
+}
+
+/// Puts a row into the groups of its experts. Quantising takes much longer than a copy, so it is
+/// done once, or twice where some of the experts take int8 and some int16.
+void place_row(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t row,
+               size_t active, Call& call) {
+    QuantizedBlock quantised[2];  // by whether it is wide
+    for (size_t i = row * active; i < (row + 1) * active; ++i) {
+        Group& group = call.groups[call.groups_of[call.places[i]]];
+        const size_t place = call.places[i] - group.first;
+        if (group.in_bf16) {
+            pack_row(kernels, input, k, row, group.packed.tile_rows, group.packed.at(place, 0));
+            continue;
+        }
+        const QuantizedBlock to = group.rows.row(place);
+        QuantizedBlock& from = quantised[to.wide()];
+        if (from.rows > 0) {
+            copy_row(from, to, group.expert->gate.k_blocks());
+            continue;
+        }
+        quantize_rows(kernels, input, k, row, to);
+        from = to;
+    }
 }
 
 void run_gated(const LinearKernels& kernels, const Experts& experts, Group& group,
@@ -287,12 +319,8 @@ void routed_experts_by(const LinearKernels& kernels, const LinearInput& input,
     const size_t k = experts.experts[0].gate.k(), n = experts.experts[0].down.n();
     const size_t tiles = experts.experts[0].down.tiles();
     const size_t step = down_step(kernels, call.groups, tiles);
-    run_phases(Phase{call.assignments.size(),
-                     [&](size_t i) {
-                         Group& group = call.groups[call.groups_of[i]];
-                         quantize_assignment(kernels, input, k, group, call.assignments[i].row,
-                                             i - group.first);
-                     }},
+    run_phases(Phase{input.rows,
+                     [&](size_t row) { place_row(kernels, input, k, row, routing.active, call); }},
                StreamPhase{call.items.size(),
                            [&](size_t i) {
                                const Item& item = call.items[i];
