@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.hpp"
 #include "graph/compressed_weights.hpp"
 #include "graph/node_queries.hpp"
 #include "openvino/op/add.hpp"
@@ -251,7 +252,12 @@ FoundRouter find_router(const FoundRouting& routing, size_t experts) {
     router.experts = experts;
     router.active = routing.active;
     const auto best = best_of(routing.chosen);
-    if (!best || routing.active > experts || best->get_k() != routing.active) return {};
+    const ov::Dimension scored = best ? best->get_input_partial_shape(0)[best->get_axis()] : -1;
+    check_argument(routing.active <= experts && scored.get_min_length() <= int64_t(experts),
+                   ErrorCode::model_unsupported, routing.chosen.get_node()->get_friendly_name(),
+                   " chooses ", routing.active, " of ", scored, " experts, and the layer has ",
+                   experts);
+    if (!best || best->get_k() != routing.active) return {};
     Value weights = find_scaling(routing.weights, routing.chosen, router), input;
     if (!weights.get_node()) return {};
     if (is_softmax(weights)) {

@@ -24,7 +24,8 @@ struct FoundRouter {
     ov::Output<ov::Node> input;
 };
 
-/// The router that makes that choice between experts.
+/// The router that makes that choice between experts. Throws InvalidArgument for one that may
+/// choose experts that there are not.
 FoundRouter find_router(const FoundRouting& routing, size_t experts);
 
 }  // namespace pagewheel

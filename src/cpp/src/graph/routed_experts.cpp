@@ -89,7 +89,7 @@ std::optional<RowChoice> sliced_rows(const ov::op::v8::Slice& slice, size_t n) {
     const int64_t last = (*stop)[0] < 0 ? (*stop)[0] + count : std::min((*stop)[0], count);
     if ((*step)[0] < 1 || first < 0 || first >= last) return {};
     return RowChoice{size_t(first), size_t((*step)[0]),
-                     size_t((last - first + (*step)[0] - 1) / (*step)[0])};
+                     size_t((last - first - 1) / (*step)[0] + 1)};
 }
 
 std::optional<GateAndUp> find_rows_of_one_stack(const Value& gate, const Value& up) {
@@ -269,7 +269,6 @@ std::shared_ptr<RoutedExperts> make_experts(const Value& outputs, const Value& w
     const auto found = find_experts(outputs);
     if (!found) return nullptr;
     const CompressedWeights& gate = *found->gate_and_up.gate.weights;
-    if (routing->active > gate.experts) return nullptr;
     RoutedExperts::Attributes attributes;
     attributes.active = routing->active;
     attributes.activations = activations;

@@ -160,13 +160,24 @@ void check_text(const std::string& text, const std::filesystem::path& xml) {
     check_variables(text, xml);
 }
 
+/// core.read_model() of these; errors call the graph `name`.
+template <class... Sources>
+std::shared_ptr<ov::Model> read_checked(ov::Core& core, const std::filesystem::path& name,
+                                        const Sources&... sources) {
+    try {
+        return core.read_model(sources...);
+    } catch (const ov::Exception& error) {
+        refuse_argument(ErrorCode::file_invalid, name, " is damaged: ", reason(error));
+    }
+}
+
 }  // namespace
 
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const std::filesystem::path& xml) {
     check_text(read_text(xml), xml);
     const auto constants = std::filesystem::path(xml).replace_extension(".bin");
     if (std::filesystem::exists(constants)) check_is_file(constants);
-    return core.read_model(xml.string());
+    return read_checked(core, xml, xml.string());
 }
 
 std::shared_ptr<ov::Model> read_graph(ov::Core& core, const GraphBuffers& buffers,
@@ -174,11 +185,7 @@ std::shared_ptr<ov::Model> read_graph(ov::Core& core, const GraphBuffers& buffer
     check_text(buffers.xml, name);
     check_file(bool(buffers.weights) && buffers.weights.get_element_type() == ov::element::u8,
                "the weights of ", name, " must be a tensor of bytes (u8)");
-    try {
-        return core.read_model(buffers.xml, buffers.weights);
-    } catch (const ov::Exception& error) {
-        refuse_argument(ErrorCode::file_invalid, name, " is damaged: ", reason(error));
-    }
+    return read_checked(core, name, buffers.xml, buffers.weights);
 }
 
 }  // namespace pagewheel

@@ -171,8 +171,12 @@ Logits OpenVinoModel::run(const Batch& batch, const std::vector<size_t>& windows
     m_tokens.fill(m_request, batch, windows);
     for (const auto& attention : m_attention) attention->fill(m_request, batch, windows);
     const auto filled = std::chrono::steady_clock::now();
-    m_request.start_async();  // infer() with one thread can swallow a node's exception
-    m_request.wait();
+    try {
+        m_request.start_async();  // infer() with one thread can swallow a node's exception
+        m_request.wait();
+    } catch (const ov::Exception& error) {
+        throw Error(concat("the model cannot compute this: ", reason(error)));
+    }
     const auto done = std::chrono::steady_clock::now();
     m_times.fill = std::chrono::duration<double, std::micro>(filled - begin).count();
     m_times.infer = std::chrono::duration<double, std::micro>(done - filled).count();
