@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <random>
 
 #include "support/engine_fixture.hpp"
@@ -227,6 +228,20 @@ TEST_F(EngineWithDraftModel, AFailureEndsTheRequestsThatWereDraftedForAndNoOther
     const GenerationHandle good = submit({1}, drafted(9, 2));
     finish();
     EXPECT_EQ(generated(good), (Tokens{2, 3, 4, 5, 6, 7, 8, 9, 10}));
+    EXPECT_EQ(sums().num_accepted_tokens, 5u);
+}
+
+TEST_F(EngineWithDraftModel, LogitsThatAreNoNumbersEndNoRequest) {
+    make_with();
+    drafting->score = [](const Tokens& tokens, size_t count, float* logits) {
+        const bool is_bad = tokens[0] == 1;
+        logits[size_t(tokens[count - 1] + 1)] = is_bad ? std::nanf("") : 10.0f;
+    };
+    const GenerationHandle bad = submit({1}, drafted(9, 2));
+    const GenerationHandle good = submit({41}, drafted(9, 2));
+    finish();
+    EXPECT_EQ(generated(bad), (Tokens{2, 3, 4, 5, 6, 7, 8, 9, 10}));
+    EXPECT_EQ(generated(good), (Tokens{42, 43, 44, 45, 46, 47, 48, 49, 50}));
     EXPECT_EQ(sums().num_accepted_tokens, 5u);
 }
 

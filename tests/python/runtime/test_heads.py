@@ -400,6 +400,21 @@ def test_a_head_of_eagle3_that_does_not_fit_is_refused(
     )
 
 
+def test_a_head_that_computes_no_numbers_changes_no_answer(
+    eagle3_sources: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model, head = eagle3_sources
+    tensors = {"midlayer.hidden_norm.weight": torch.full((64,), torch.nan)}
+    folder = changed(head, tmp_path / "head", {}, tensors)
+    drafted = Drafted(model, convert(folder, tmp_path / "converted", progress=False))
+    prompt, one = tiny_models.random_ids(20), config(20)
+    expected = answer(drafted.pipeline(False), prompt, one)
+    one.num_assistant_tokens = 3
+    pipeline = drafted.pipeline(True)
+    assert answer(pipeline, prompt, one) == expected
+    assert pipeline.get_statistics().all_steps.num_drafted_tokens > 0
+
+
 def test_a_head_of_eagle3_drafts_for_no_other_model_and_is_no_model_itself(
     eagle3_sources: tuple[Path, Path], tiny_folder: Path
 ) -> None:

@@ -31,8 +31,12 @@ Model& with_cache(Model& model, size_t num_blocks) {
 
 Draft likeliest_draft(const float* logits, size_t vocabulary) {
     const Isa isa = detected_isa();
-    const auto token = int64_t(find_best_token(logits, vocabulary, isa));
-    return {token, kind_of(std::exp(LogProbs(logits, vocabulary, isa).of(token)))};
+    try {
+        const auto token = int64_t(find_best_token(logits, vocabulary, isa));
+        return {token, kind_of(std::exp(LogProbs(logits, vocabulary, isa).of(token)))};
+    } catch (const LogitsError&) {
+        return {0, kind_of(0)};
+    }
 }
 
 ModelDrafter::ModelDrafter(std::unique_ptr<Model> model, const SchedulerConfig& config,

@@ -19,7 +19,8 @@
 
 namespace pagewheel {
 
-/// The likeliest token, and as its kind how likely it is.
+/// The likeliest token, and as its kind how likely it is. Of logits that are no finite numbers it
+/// is token 0, of the kind that is hardly ever right: no request ends because of a draft.
 Draft likeliest_draft(const float* logits, size_t vocabulary);
 
 /// Takes the likeliest token of the draft model after each sequence, of all sequences in one step
