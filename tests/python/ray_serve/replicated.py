@@ -81,8 +81,15 @@ class Replicated:
         return sum(
             each.status == psutil.CONN_ESTABLISHED and each.raddr.port in ports
             for replica in self.replica_processes()
-            for each in replica.net_connections("tcp")
+            for each in _connections_of(replica)
         )
+
+
+def _connections_of(process: psutil.Process) -> list[Any]:
+    try:
+        return process.net_connections("tcp")
+    except psutil.NoSuchProcess:  # it was a replica's child, and has ended meanwhile
+        return []
 
 
 def _command_of(process: psutil.Process) -> str:

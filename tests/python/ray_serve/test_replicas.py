@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +29,8 @@ pytestmark = pytest.mark.all_cores
 REPLICA = "x-pagewheel-replica"
 GROUPS = 6
 ROUNDS = 8
+# So little repeats that drafts do not shorten an answer.
+LONG = {"max_tokens": 3900, "frequency_penalty": 2.0}
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +67,17 @@ def test_streamed_and_whole_answers_are_those_of_one_model(two: Replicated) -> N
 
 
 def test_tokens_come_as_they_are_made(two: Replicated) -> None:
-    body = greedy("slow", max_tokens=2000, stream=True)
-    times = []
+    body = greedy("slow", **LONG, stream=True)
     with two.http.stream("POST", COMPLETIONS, json=body) as answer:
-        for line in answer.iter_lines():
-            if line.startswith("data: {"):
-                times.append(time.monotonic())
-    assert len(times) > 20
-    assert times[len(times) // 2] - times[0] > 0.2 * (times[-1] - times[0])
+        lines = answer.iter_lines()
+        for _ in range(40):
+            next(lines)
+        assert two.metric("pagewheel:num_requests_running") == 1
+        assert list(lines)[-2] == "data: [DONE]"
 
 
 def test_streams_come_on_connections_of_their_own(two: Replicated) -> None:
-    body = greedy("apart", max_tokens=2000, stream=True)
+    body = greedy("apart", **LONG, stream=True)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: two.post(COMPLETIONS, greedy("warm", stream=True)), range(8)))
         rays = two.num_connections()  # Ray's own stay
@@ -156,8 +156,10 @@ def test_prefixes_are_a_keys_own_in_all_replicas(two: Replicated) -> None:
         (model,) = two.http.get("/prefixes", headers=headers).json()["data"]
         return int(model["cached_tokens"])
 
-    assert [cached(body) for body in bodies] == [0] * 8
-    assert [cached(body, other) for body in bodies] == [0] * 8
+    # All at once: one after the other they may all go to the replica that Ray thinks idle.
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        assert not any(pool.map(cached, bodies))
+    assert not any(cached(body, other) for body in bodies)
     assert all(cached(body) > 50 for body in bodies)
     places = {two.post(COMPLETIONS, body).headers[REPLICA] for body in bodies}
     assert len(places) == 2  # so both replicas are asked in what follows
@@ -165,7 +167,7 @@ def test_prefixes_are_a_keys_own_in_all_replicas(two: Replicated) -> None:
     assert two.http.delete("/prefixes").json()["deleted"] is True
     assert listed() == 0
     assert listed(other) > 50 * len(bodies)
-    assert [cached(body) for body in bodies] == [0] * 8
+    assert not any(cached(body) for body in bodies)
     assert all(cached(body, other) > 50 for body in bodies)
 
 
@@ -236,9 +238,8 @@ def killed_under_load(
 def test_when_a_replica_is_killed_every_request_ends_right_or_with_an_error(
     two: Replicated,
 ) -> None:
-    length = 1000
     prompts = [f"{number} is a prompt of its own" for number in range(12)]
-    body = {"max_tokens": length, "ignore_eos": True}
+    body = {**LONG, "max_tokens": 2000, "ignore_eos": True}
     # Where replicas get requests in turns, each has both kinds.
     requests = [
         {**body, "prompt": each, "stream": n // 2 % 2 == 0} for n, each in enumerate(prompts)
@@ -301,7 +302,7 @@ def test_a_killed_replicas_chat_streams_without_a_token_are_served_by_another(
 def test_after_sigterm_running_requests_end_and_no_process_is_left(two: Replicated) -> None:
     """The last test: it ends the replicas that the others share."""
     found: list[httpx.Response] = []
-    body = greedy("draining", max_tokens=2500, stream=True)
+    body = greedy("draining", **LONG, stream=True)
     thread = threading.Thread(target=lambda: found.append(two.post(COMPLETIONS, body)))
     thread.start()
     eventually(lambda: two.metric("pagewheel:num_requests_running") == 1)

@@ -68,8 +68,9 @@ def test_an_alias_is_answered_under_its_own_name(served: Served) -> None:
 
 
 def test_a_model_in_use_is_not_unloaded(served: Served) -> None:
-    answer = complete(served, "two", max_tokens=3900, timeout=2.5)
-    assert answer.json()["choices"][0]["text"]
+    # So many that a fast machine is not done.
+    answer = complete(served, "two", n=64, temperature=1.0, max_tokens=3900, timeout=2.5)
+    assert 0 < answer.json()["usage"]["completion_tokens"] < 64 * 3900
 
 
 def test_a_request_must_name_one_of_several_models(served: Served) -> None:
@@ -166,7 +167,7 @@ def test_metrics_count_what_was_served_under_vllms_names(served: Served) -> None
     assert more["request_success_total"] == 2
     assert more["time_to_first_token_seconds_count"] == 2
     # Tokens that were read together with the first one have no time between them.
-    assert 0 < more["inter_token_latency_seconds_count"] <= 78
+    assert more["inter_token_latency_seconds_count"] <= 78
     assert read()["num_requests_running"] == read()["num_requests_waiting"] == 0
 
 
