@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import torch
 from conftest import F32, batching_pipeline, drain
@@ -114,6 +115,17 @@ def test_heads_in_gguf_files_draft_as_the_reference_does(name: str, tmp_path: Pa
     file = gguf_models.write(model, tmp_path / "model.gguf", head=head)
     folder = convert(file, tmp_path / "model", progress=False)
     check_drafts((model, head), Drafted(folder, None))
+
+
+def test_a_layer_that_a_gguf_file_counts_as_a_head_is_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = gguf.GGUFWriter.add_nextn_predict_layers
+    monkeypatch.setattr(gguf.GGUFWriter, add.__name__, lambda writer, count: add(writer, count + 1))
+    model, head = tiny_heads.make("deepseek_v3")
+    file = gguf_models.write(model, tmp_path / "model.gguf", head=head)
+    with pytest.raises(ConversionError, match=r"first 'blk\.1\."):
+        convert(file, tmp_path / "model", progress=False)
 
 
 def test_random_requests_together_get_the_same_tokens(int8_drafted: Drafted) -> None:

@@ -312,10 +312,11 @@ class GGUFSource:
         for index, attention in self.architecture.attentions.items():
             if attention.cache_of is not None:  # its own keys and values are never read
                 known |= {f"blk.{index}.{each}.weight" for each in _KEYS_AND_VALUES}
+        of_heads = self._of_heads()
         unknown = sorted(
             each
             for each in self._tensors.keys() - known
-            if self._is_of_head(each) == self.architecture.reads_hidden_states
+            if (each in of_heads) == self.architecture.reads_hidden_states
         )
         if unknown:
             raise ConversionError(
@@ -323,10 +324,16 @@ class GGUFSource:
                 f"not have, first {unknown[0]!r}"
             )
 
-    def _is_of_head(self, tensor: str) -> bool:
-        block = re.match(r"blk\.(\d{1,9})\.", tensor)
-        behind = self.numbers.integer("block_count")
-        return block is not None and self.numbers.layers <= int(block[1]) < behind
+    def _of_heads(self) -> set[str]:
+        """The tensors of blocks behind the last layer, each of which must be a head's."""
+        blocks = defaultdict(set)
+        for each in self._tensors:
+            block = re.match(r"blk\.(\d{1,9})\.", each)
+            if block is not None:
+                blocks[int(block[1])].add(each)
+        behind = range(self.numbers.layers, self.numbers.integer("block_count"))
+        heads = (names for block, names in blocks.items() if block in behind)
+        return {each for names in heads if any(".nextn." in n for n in names) for each in names}
 
     def _half_split_rows(self, name: str, rows: int) -> npt.NDArray[np.intp]:
         """Row order that undoes llama.cpp's.
