@@ -90,41 +90,67 @@ TEST_F(EngineWithHead, WrongDraftsAreReadAgainAsWhatCameInstead) {
 }
 
 /// A row of a mixture's step reads experts of its own, the head multiplies an output matrix, and
-/// the layers keep states: a head that is seldom right does not pay.
-TEST_F(EngineWithHead, DraftsTakeNoLongerThanTheyAreWorth) {
-    blocks_per_state = 1;
-    const auto time_of = [&](size_t row_time) {
+/// the layers keep states. All times are given: a step without drafts takes 1000 microseconds.
+class EngineWithSlowHead : public EngineWithHead {
+protected:
+    void make_with(size_t row_time, size_t head_time) {
+        blocks_per_state = 1;
+        EngineWithHead::make_with();
         model->before_run = [this, row_time](const Batch& batch) {
             now += std::chrono::microseconds(1000 + row_time * (batch.num_tokens - 1));
         };
-        const Clock::time_point begin = now;
-        for (int64_t i = 1; i <= 8; ++i) {
-            submit({i}, greedy(120));
-            finish();
-        }
-        return double((now - begin).count());
-    };
-    make_without_head();
-    const double plain = time_of(0);
-    const auto ratio = [&](unsigned percent_right, size_t row_time, size_t head_time) {
-        make_with();
-        head->score = [&, random = std::mt19937(3)](const Tokens&, size_t, float* logits) mutable {
+        head->score = [this, random = std::mt19937(3)](const Tokens&, size_t,
+                                                       float* logits) mutable {
             score_by_state(head->state, logits);
             auto best = std::max_element(logits, logits + ScriptedModel::words) - logits;
             if (random() % 100 >= percent_right) best = random() % ScriptedModel::words;
             logits[best] = 50;  // nothing tells wrong ones from others
         };
-        head->before_run = [&](const Batch& batch) {
+        head->before_run = [this, head_time](const Batch& batch) {
             const bool is_asked = batch.entries[0].num_logits > 0;
             now += std::chrono::microseconds(is_asked * head_time + 20 * batch.num_tokens);
         };
-        return time_of(row_time) / plain;
-    };
+    }
+    /// Of so many answers of 120 tokens, as a share of what they take without drafts.
+    double time_of(int64_t count) {
+        const Clock::time_point begin = now;
+        for (int64_t i = 1; i <= count; ++i) {
+            submit({i}, greedy(120));
+            finish();
+        }
+        return std::chrono::duration<double, std::milli>(now - begin).count() / double(count * 120);
+    }
+    double time_of(int64_t count, unsigned percent, size_t row_time, size_t head_time) {
+        percent_right = percent;
+        make_with(row_time, head_time);
+        return time_of(count);
+    }
+
+    unsigned percent_right = 0;
+};
+
+TEST_F(EngineWithSlowHead, DraftsTakeNoLongerThanTheyAreWorth) {
     for (const unsigned percent : {0, 30, 50, 60, 65, 70})
-        EXPECT_LT(ratio(percent, 250, 280), 1.02) << percent;
-    EXPECT_LT(ratio(90, 250, 280), 1 / 1.2);
-    EXPECT_LT(ratio(70, 50, 100), 1 / 1.4);
-    EXPECT_LT(ratio(0, 50, 1500), 1.02);
+        EXPECT_LT(time_of(8, percent, 250, 280), 1.02) << percent;
+    EXPECT_LT(time_of(8, 90, 250, 280), 1 / 1.2);
+    EXPECT_LT(time_of(8, 70, 50, 100), 1 / 1.4);
+    EXPECT_LT(time_of(8, 0, 50, 1500), 1.02);
+}
+
+TEST_F(EngineWithSlowHead, TheFirstAnswerTakesLittleLongerWhileTheHeadIsNotKnown) {
+    for (const unsigned percent : {0, 10, 30})
+        EXPECT_LT(time_of(1, percent, 50, 280), 1.03) << percent;
+    EXPECT_LT(time_of(1, 90, 50, 280), 1 / 1.4);
+}
+
+TEST_F(EngineWithSlowHead, AHeadThatBecomesRightIsFoundWhileAWrongOneTakesOneHundredth) {
+    time_of(8, 0, 50, 280);
+    EXPECT_LT(time_of(8), 1.01);
+    percent_right = 95;
+    const size_t steps = engine->statistics().num_steps, drafted = sums().num_drafted_tokens;
+    for (int i = 0; i < 20 && sums().num_drafted_tokens < drafted + 100; ++i) time_of(1);
+    EXPECT_LT(engine->statistics().num_steps - steps, 300u);
+    EXPECT_LT(time_of(8), 1 / 1.5);
 }
 
 TEST_F(EngineWithHead, WhatNobodyDraftsFromIsReadManyTokensAtATime) {

@@ -69,6 +69,18 @@ TEST(StepTimes, LieBetweenWhatWasMeasured) {
     EXPECT_NEAR(times.of(9) / times.of(1), 3, 0.4);
 }
 
+TEST(StepTimes, OneDisturbedStepIsNotBelieved) {
+    StepTimes times;
+    const auto record = [&](size_t rows, double time) {
+        for (int i = 0; i < 2; ++i) times.record(rows, time);  // the first one does not count
+    };
+    record(1, 100);
+    record(3, 200);
+    EXPECT_LT(times.of(3), 1.6);
+    record(5, 110);
+    for (const double rows : {2.0, 2.5, 3.0, 4.0}) EXPECT_LE(times.of(rows), times.of(5)) << rows;
+}
+
 class SpeculatingEngine : public EngineTest {
 protected:
     static SchedulerConfig automatic() {

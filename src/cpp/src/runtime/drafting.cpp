@@ -188,6 +188,7 @@ bool Drafting::pays() const {
     if (m_times.level() == 0 || rows > std::min(m_limits.most_rows, StepTimes::most_rows))
         return false;
     const double more = m_drafter->time_to_extend(m_extended) / m_times.level();
+    if (more == 0 && m_spent > 0) return false;  // one at a time while its time is not known
     const double gain = m_spent > 0 ? 1 : least_gain;
     return tokens / (time_of(double(rows) + replayed) + more) >
            gain * m_tokens / time_of(double(m_rows) + m_replayed);

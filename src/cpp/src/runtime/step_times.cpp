@@ -16,13 +16,17 @@ double StepTimes::of(double rows) const {
     size_t after = std::min(size_t(std::ceil(rows)), most_rows);
     while (before > 0 && m_shape[before] == 0) --before;
     while (after <= most_rows && m_shape[after] == 0) ++after;
-    const bool has_before = before > 0, has_after = after <= most_rows;
-    if (!has_before && !has_after) return 1 + slope * rows;
-    if (!has_before) return m_shape[after];
-    if (has_after && after > before)
-        return m_shape[before] + (m_shape[after] - m_shape[before]) * (rows - double(before)) /
-                                     double(after - before);
-    return m_shape[before] * (1 + slope * (rows - double(before)));
+    if (after > most_rows)
+        return before > 0 ? m_shape[before] * (1 + slope * (rows - double(before)))
+                          : 1 + slope * rows;
+    double time = m_shape[after];
+    if (before > 0 && after > before)
+        time -=
+            (m_shape[after] - m_shape[before]) * (double(after) - rows) / double(after - before);
+    // More rows take no less time: where few of them took longer, something disturbed the steps.
+    for (; after <= most_rows; ++after)
+        if (m_shape[after] > 0) time = std::min(time, m_shape[after]);
+    return time;
 }
 
 void StepTimes::record(size_t rows, double time) {
@@ -35,11 +39,12 @@ void StepTimes::record(size_t rows, double time) {
     }
     double& shape = m_shape[rows];
     if (shape == 0) {
-        shape = time / m_level;
+        // What was expected counts as one measurement, too.
+        shape = (of(double(rows)) + time / m_level) / 2;
         return;
     }
     time = std::min(time, 2 * shape * m_level);  // whatever else the machine did
-    const double pace = std::max(shape_pace, 1.0 / double(m_seen[rows] - 1));
+    const double pace = std::max(shape_pace, 1.0 / double(m_seen[rows]));
     const double next_shape = shape + pace * (time / m_level - shape);
     m_level += level_pace * (time / shape - m_level);
     shape = next_shape;
