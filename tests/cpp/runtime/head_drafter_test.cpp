@@ -115,7 +115,9 @@ protected:
     double time_of(int64_t count) {
         const Clock::time_point begin = now;
         for (int64_t i = 1; i <= count; ++i) {
-            submit({i}, greedy(120));
+            GenerationConfig config = greedy(120);
+            config.cache_salt = std::to_string(++num_answers);  // no answer repeats another
+            submit({i}, config);
             finish();
         }
         return std::chrono::duration<double, std::milli>(now - begin).count() / double(count * 120);
@@ -127,6 +129,7 @@ protected:
     }
 
     unsigned percent_right = 0;
+    size_t num_answers = 0;
 };
 
 TEST_F(EngineWithSlowHead, DraftsTakeNoLongerThanTheyAreWorth) {
@@ -147,10 +150,8 @@ TEST_F(EngineWithSlowHead, AHeadThatBecomesRightIsFoundWhileAWrongOneTakesOneHun
     time_of(8, 0, 50, 280);
     EXPECT_LT(time_of(8), 1.01);
     percent_right = 95;
-    const size_t steps = engine->statistics().num_steps, drafted = sums().num_drafted_tokens;
-    for (int i = 0; i < 20 && sums().num_drafted_tokens < drafted + 100; ++i) time_of(1);
-    EXPECT_LT(engine->statistics().num_steps - steps, 300u);
-    EXPECT_LT(time_of(8), 1 / 1.5);
+    time_of(10);
+    EXPECT_LT(time_of(8), 1 / 1.4);
 }
 
 TEST_F(EngineWithHead, WhatNobodyDraftsFromIsReadManyTokensAtATime) {
