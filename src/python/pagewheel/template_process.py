@@ -27,6 +27,7 @@ from .errors import InvalidArgumentError
 MAX_MEMORY = 512 << 20
 # On a machine that is busy with other things.
 _MAX_START_SECONDS = 60.0
+_MAX_EXIT_SECONDS = 60.0
 # template_child.OUT_OF_MEMORY; the child's module is not imported here.
 _OUT_OF_MEMORY = 3
 # The child's own folders come last, so that nothing in them hides a module of Python's.
@@ -164,6 +165,7 @@ class TemplateProcess:
         self._owner = os.getpid()
         self._is_busy = False
         self._child: _Child | None = None
+        self._exiting_thread: int | None = None
 
     @property
     def pid(self) -> int | None:
@@ -183,8 +185,12 @@ class TemplateProcess:
             max_seconds=max_seconds,
             max_characters=max_characters,
         )
-        # Six bytes are what JSON makes of a control character.
-        answer = self._ask(request, max_seconds, 6 * max_characters + (1 << 16))
+        try:
+            # Six bytes are what JSON makes of a control character.
+            answer = self._ask(request, max_seconds, 6 * max_characters + (1 << 16))
+        except Exception:
+            self._wait_for_the_exit()
+            raise
         if "error" in answer:
             raise _failed(answer["error"])
         return str(answer["text"])
@@ -234,9 +240,21 @@ class TemplateProcess:
         return self._child
 
     def end(self) -> int | None:
-        """Ends the process, at exit also one that another thread waits for."""
+        """Ends the process."""
         child, self._child = self._child, None
         return None if child is None else child.end()
+
+    def end_at_exit(self) -> None:
+        """Ends the process, also one that another thread waits for."""
+        self._exiting_thread = threading.get_ident()
+        self.end()
+
+    def _wait_for_the_exit(self) -> None:
+        """Daemon threads alone are left at exit. One that raised because its process was ended
+        would print that, and the interpreter aborts where a thread prints while it ends.
+        """
+        if self._exiting_thread not in (None, threading.get_ident()):
+            threading.Event().wait(_MAX_EXIT_SECONDS)
 
     def forget(self) -> None:
         """After a fork, in the child: no thread renders here, and the process is the parent's."""
@@ -265,5 +283,5 @@ def _ending(code: int | None) -> str:
 
 
 PROCESS = TemplateProcess()
-atexit.register(PROCESS.end)
+atexit.register(PROCESS.end_at_exit)
 os.register_at_fork(after_in_child=PROCESS.forget)

@@ -337,6 +337,22 @@ print(PROCESS.pid)
     eventually(lambda: is_gone(int(ended.stdout)), 2)
 
 
+def test_a_render_that_the_exit_ends_prints_nothing() -> None:
+    """A daemon thread that prints while the interpreter ends may abort it."""
+    ended = run_python("""
+import atexit, time
+rendered("warm")
+def wait():
+    PROCESS.end_at_exit()
+    time.sleep(0.5)  # for the thread to see it
+atexit.register(wait)
+threading.Thread(target=rendered, args=(ENDLESS,), daemon=True).start()
+while not PROCESS._is_busy:
+    time.sleep(0.001)
+""")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_parent_that_is_killed_takes_the_process_along() -> None:
     ended = run_python("""
 import os
