@@ -27,6 +27,7 @@ from .errors import InvalidArgumentError
 MAX_MEMORY = 512 << 20
 # On a machine that is busy with other things.
 _MAX_START_SECONDS = 60.0
+# How long a thread waits for the program's end, which begins before the threads are gone.
 _MAX_EXIT_SECONDS = 60.0
 # template_child.OUT_OF_MEMORY; the child's module is not imported here.
 _OUT_OF_MEMORY = 3

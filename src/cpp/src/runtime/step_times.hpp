@@ -15,7 +15,7 @@ public:
     void record(size_t rows, double time);
     /// In units of the level. Of rows that were never measured, and of parts of a row: between
     /// their neighbours, or above the last one by a little for each row, so that it is tried. Never
-    /// more than more rows.
+    /// more than what was measured of more rows.
     double of(double rows) const;
     /// Microseconds; 0: nothing was measured.
     double level() const { return m_level; }
