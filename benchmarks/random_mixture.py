@@ -42,6 +42,8 @@ _BLOCKS = {
     "Q8_0": _Block(32, 34, _half(WEIGHT / 74)),
     "Q2_K": _Block(256, 84, np.concatenate([_half(WEIGHT / 12), _half(WEIGHT / 8)]), 80),
     "Q3_K": _Block(256, 110, _half(WEIGHT / 43), 108),
+    # A positive and a negative number of 0.008 to 0.03, of which seven bits are fixed.
+    "BF16": _Block(2, 4, np.array([0x3C, 0x40, 0xBC], np.uint8), 1),
     "MXFP4": _Block(32, 17, np.array([120], np.uint8)),  # an exponent: 2 ** -7
 }
 Tensor = tuple[str, tuple[int, ...], str | None]

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/passes.hpp"
+#include "kernels/activation_choice.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/op/add.hpp"
 #include "openvino/op/constant.hpp"
@@ -77,6 +78,24 @@ TEST(UseQuantizedLinear, TakesEveryDressingOfCompressedWeights) {
             }
 }
 
+TEST(UseQuantizedLinear, TakesWeightsOf16BitsWhereProductsOfBf16AreFast) {
+    Draw draw(11);
+    const bool takes = kernels::takes_16_bit_weights(detected_isa());
+    for (const ov::element::Type& type : {ov::element::f16, ov::element::bf16}) {
+        const auto x = input(70);
+        const Node half = converted(draw.floats(type, {50, 70}, -1, 1), ov::element::f32);
+        // Integers beside it need activations of their own.
+        const Node integers = compressed(draw, ov::element::u8, 20, 70, 0, Zero::none);
+        const auto model = model_of({linear(x, half), linear(x, integers)}, x);
+        const ov::Tensor values = draw.input({5, 1, 70});
+        const auto expected = run(model->clone(), values);
+        const auto report = use_quantized_linear(model);
+        EXPECT_EQ(report.num_nodes, takes ? 2u : 1u) << type;
+        EXPECT_EQ(report.left.empty(), takes) << type;
+        expect_close(run(model, values), expected, quantisation);
+    }
+}
+
 TEST(UseQuantizedLinear, MatricesThatShareAnInputBecomeOneNode) {
     Draw draw(2);
     const auto x = input(64);
@@ -140,7 +159,7 @@ TEST(UseQuantizedLinear, SaysWhyAMatMulStays) {
     ASSERT_EQ(report.left.size(), 3u);
     std::string all;
     for (const std::string& sentence : report.left) all += sentence + "\n";
-    for (const char* part : {"plain stays with OpenVINO: its weights are not compressed",
+    for (const char* part : {"plain stays with OpenVINO: its weights are f32",
                              "small stays with OpenVINO: its weights are in groups of 16",
                              "across stays with OpenVINO: its weights are not [outputs, inputs]"})
         EXPECT_NE(all.find(part), std::string::npos) << all;

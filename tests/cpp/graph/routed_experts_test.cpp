@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/activation_choice.hpp"
 #include "model/openvino_core.hpp"
 #include "openvino/opsets/opset13.hpp"
 #include "openvino/runtime/core.hpp"
@@ -37,6 +38,9 @@ Value reshape(const Value& x, const Value& shape) {
 /// Weights of all experts, [experts, n, k].
 Value stack(Draw& draw, const ov::element::Type& type, int64_t n, int64_t k) {
     const auto count = size_t(experts), rows = size_t(n), groups = size_t(k) / 32;
+    if (type.is_real() && type.bitwidth() == 16)
+        return converted(draw.floats(type, {count, rows, size_t(k)}, -0.1f, 0.1f),
+                         ov::element::f32);
     const Node values = converted(draw.integers(type, {count, rows, groups, 32}), ov::element::f32);
     const Node scales = draw.floats(ov::element::f32, {count, rows, groups, 1}, 0.01f, 0.02f);
     return reshape(std::make_shared<Multiply>(values, scales), integers({experts, n, k}));
@@ -209,6 +213,9 @@ TEST(UseRoutedExperts, TakesEachActivation) {
 TEST(UseRoutedExperts, TakesEachFormatOfWeights) {
     for (const ov::element::Type& type :
          {ov::element::i4, ov::element::u8, ov::element::i8, ov::element::f4e2m1})
+        for (const Mlp mlp : {Mlp::silu, Mlp::gpt_oss}) expect_layer(mlp, Router::softmax, type);
+    if (!kernels::takes_16_bit_weights(detected_isa())) return;
+    for (const ov::element::Type& type : {ov::element::f16, ov::element::bf16})
         for (const Mlp mlp : {Mlp::silu, Mlp::gpt_oss}) expect_layer(mlp, Router::softmax, type);
 }
 

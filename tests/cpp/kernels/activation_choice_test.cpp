@@ -12,9 +12,9 @@ namespace {
 TEST(ActivationChoice, WhatIsAskedForIsTakenForAnyNumberOfRows) {
     for (const Isa isa : available_isas())
         for (const size_t rows : {1, 8, 64, 5000}) {
-            EXPECT_EQ(choose_activations(ActivationPrecision::int8, rows, true, isa),
+            EXPECT_EQ(choose_activations(ActivationPrecision::int8, rows, WeightForm::u4, isa),
                       Activations::int8);
-            EXPECT_EQ(choose_activations(ActivationPrecision::int16, rows, false, isa),
+            EXPECT_EQ(choose_activations(ActivationPrecision::int16, rows, WeightForm::other, isa),
                       Activations::int16);
         }
 }
@@ -22,7 +22,7 @@ TEST(ActivationChoice, WhatIsAskedForIsTakenForAnyNumberOfRows) {
 // One person's chat is a row at a time: there twice the multiplications take no time.
 TEST(ActivationChoice, ASingleRowHasTwoBytesOnEveryProcessor) {
     for (const Isa isa : available_isas())
-        EXPECT_EQ(choose_activations(ActivationPrecision::automatic, 1, false, isa),
+        EXPECT_EQ(choose_activations(ActivationPrecision::automatic, 1, WeightForm::other, isa),
                   Activations::int16)
             << isa.name();
 }
@@ -32,7 +32,7 @@ TEST(ActivationChoice, LongCallsHaveBf16WhereItIs) {
     for (const Isa isa : available_isas())
         for (const ActivationPrecision precision :
              {ActivationPrecision::automatic, ActivationPrecision::bf16})
-            EXPECT_EQ(choose_activations(precision, 512, false, isa),
+            EXPECT_EQ(choose_activations(precision, 512, WeightForm::other, isa),
                       has_bf16_activations(isa) ? Activations::bf16 : Activations::int8);
 }
 
@@ -41,10 +41,29 @@ TEST(ActivationChoice, LongCallsOfU4HaveInt16WhereItIsFaster) {
     for (const Isa isa : available_isas()) {
         const AutomaticActivations& here = automatic_activations(isa, processor_features());
         const Activations often = here.int16_of_u4 ? Activations::int16 : here.many_rows;
-        EXPECT_EQ(choose_activations(ActivationPrecision::automatic, 512, true, isa), often);
-        EXPECT_EQ(choose_activations(ActivationPrecision::bf16, 512, true, isa), here.many_rows);
-        EXPECT_EQ(choose_expert_activations(ActivationPrecision::automatic, 512, 500, true, isa),
+        EXPECT_EQ(choose_activations(ActivationPrecision::automatic, 512, WeightForm::u4, isa),
                   often);
+        EXPECT_EQ(choose_activations(ActivationPrecision::bf16, 512, WeightForm::u4, isa),
+                  here.many_rows);
+        EXPECT_EQ(choose_expert_activations(ActivationPrecision::automatic, 512, 500,
+                                            WeightForm::u4, isa),
+                  often);
+    }
+}
+
+TEST(ActivationChoice, WeightsInBf16HaveActivationsInBf16) {
+    for (const Isa isa : available_isas()) {
+        EXPECT_EQ(takes_16_bit_weights(isa),
+                  automatic_activations(isa, processor_features()).many_rows == Activations::bf16);
+        for (const ActivationPrecision precision :
+             {ActivationPrecision::automatic, ActivationPrecision::int8, ActivationPrecision::int16,
+              ActivationPrecision::bf16})
+            for (const size_t rows : {1, 512}) {
+                EXPECT_EQ(choose_activations(precision, rows, WeightForm::bf16, isa),
+                          Activations::bf16);
+                EXPECT_EQ(choose_expert_activations(precision, 512, rows, WeightForm::bf16, isa),
+                          Activations::bf16);
+            }
     }
 }
 
@@ -99,7 +118,7 @@ TEST(ActivationChoice, TheModelOfAmxChangesFromInt16WhereAmxDoes) {
     if (!processor_features().has(Feature::avx512_bf16)) GTEST_SKIP() << "no AVX512_BF16";
     const Isa model = choose_isa("amx_model", processor_features());
     const auto activations = [&](size_t rows) {
-        return choose_activations(ActivationPrecision::automatic, rows, true, model);
+        return choose_activations(ActivationPrecision::automatic, rows, WeightForm::u4, model);
     };
     EXPECT_EQ(activations(8), Activations::int16);
     EXPECT_EQ(activations(9), Activations::bf16);

@@ -75,6 +75,13 @@ bool unpacks_by_halves(const Variant& variant) {
            (variant.name == "amx" && processor_features().has(CpuFeature::avx512_fp16));
 }
 
+/// Those of integers and of floats.
+std::vector<Format> formats_in_bf16() {
+    std::vector<Format> formats = all_formats();
+    for (const Format& format : float_formats()) formats.push_back(format);
+    return formats;
+}
+
 /// Bits of tile `tile`'s k-blocks [begin, end).
 std::vector<uint16_t> unpacked(const Bf16Kernels& kernels, const PackedLinear& weights, size_t tile,
                                size_t begin, size_t end) {
@@ -103,7 +110,7 @@ std::vector<double> rounded_weights(const PackedLinear& weights, const Bf16Kerne
 
 TEST(Bf16Tiles, HoldTheWeightsRoundedToBf16) {
     std::mt19937 random(1);
-    for (const Format& format : all_formats()) {
+    for (const Format& format : formats_in_bf16()) {
         const size_t n = 1 + size_t(random() % 40), k = 1 + size_t(random() % 300);
         const Matrix m = make_matrix(format, n, k, 0.01f, random);
         const std::vector<double> w = rounded_weights(PackedLinear(m.view), bf16_reference());
@@ -120,7 +127,7 @@ TEST(Bf16Tiles, HoldTheWeightsRoundedToBf16) {
 
 TEST(Bf16Tiles, AreTheSameToTheBitForEveryInstructionSetAndRange) {
     std::mt19937 random(2);
-    for (const Format& format : all_formats()) {
+    for (const Format& format : formats_in_bf16()) {
         const Matrix m = make_matrix(format, 20, 1 + size_t(random() % 500), 0.01f, random);
         const PackedLinear packed(m.view);
         const size_t k_blocks = packed.k_blocks();
@@ -261,7 +268,7 @@ void expect_product(const Format& format, size_t n, size_t k, size_t rows, std::
 TEST(Bf16Linear, IsTheProductOfRoundedOperandsForEveryFormat) {
     std::mt19937 random(4);
     size_t i = 0;
-    for (const Format& format : all_formats()) {
+    for (const Format& format : formats_in_bf16()) {
         const size_t n = 1 + size_t(random() % 80), k = 1 + size_t(random() % 400);
         expect_product(format, n, k, 1 + i++ % 20, random);
     }
@@ -270,16 +277,18 @@ TEST(Bf16Linear, IsTheProductOfRoundedOperandsForEveryFormat) {
 TEST(Bf16Linear, TakesAnyNumberOfRows) {
     std::mt19937 random(5);
     for (const size_t rows : {1, 2, 5, 6, 7, 11, 12, 13, 15, 16, 17, 31, 32, 33, 47, 100, 600})
-        for (const Format& format :
-             {Format{WeightType::u4, 32, Zero::fractional}, Format{WeightType::i8, 0}})
+        for (const Format& format : {Format{WeightType::u4, 32, Zero::fractional},
+                                     Format{WeightType::i8, 0}, Format{WeightType::f16, 0}})
             expect_product(format, 35, 65, rows, random);
 }
 
 TEST(Bf16Linear, TakesSizesThatFillNoTileAndSeveralRanges) {
     std::mt19937 random(6);
     for (const size_t n : {1, 15, 16, 17, 31, 33, 63, 65, 130})
-        for (const size_t k : {1, 31, 32, 33, 255, 257, 519, 1100})
+        for (const size_t k : {1, 31, 32, 33, 255, 257, 519, 1100}) {
             expect_product({WeightType::u4, 64, Zero::integer}, n, k, 3, random);
+            expect_product({WeightType::bf16, 0}, n, k, 3, random);
+        }
 }
 
 // On tiles: two ranges of k, so that sums are loaded again, in whole blocks and in cut ones.
@@ -287,8 +296,10 @@ TEST(Bf16Linear, TakesSeveralRangesOfManyRows) {
     std::mt19937 random(16);
     for (const size_t rows : {33, 48, 64})
         for (const size_t k : {1025, 2100})
-            for (const size_t n : {32, 37})
+            for (const size_t n : {32, 37}) {
                 expect_product({WeightType::u4, 32, Zero::fractional}, n, k, rows, random);
+                expect_product({WeightType::bf16, 0}, n, k, rows, random);
+            }
 }
 
 // On tiles: several groups of pairs of weight tiles, each over several ranges of k.
@@ -352,8 +363,8 @@ TEST(Bf16Linear, LosesNoMoreThanBf16OfTheExactProduct) {
 TEST(Bf16Linear, ARowIsTheSameToTheBitAmongAnyNumberOfOthers) {
     std::mt19937 random(9);
     const size_t n = 70, k = 290, most = 130;
-    for (const Format& format :
-         {Format{WeightType::u4, 32, Zero::fractional}, Format{WeightType::i8, 0}}) {
+    for (const Format& format : {Format{WeightType::u4, 32, Zero::fractional},
+                                 Format{WeightType::i8, 0}, Format{WeightType::f16, 0}}) {
         const Matrix m = make_matrix(format, n, k, 0.01f, random);
         const PackedLinear packed(m.view);
         const std::vector<float> x = normal(most * k, random), gamma = normal(k, random);
@@ -436,14 +447,17 @@ TEST(Bf16Linear, MatricesThatShareAnInputAreComputedTogetherAndTheirHeadsRotated
 TEST(Bf16Linear, AGatedMlpIsItsPartsOneAfterTheOther) {
     std::mt19937 random(12);
     for (const size_t inner : {16, 48, 75, 320})
-        for (const size_t rows : {1, 16, 70, 400})
-            for (const size_t k : {96, 700}) {
+        for (const size_t rows : {1, 2, 16, 70, 75, 400})
+            for (const size_t k : {96, rows < 3 ? 2100 : 700}) {
                 const size_t n = 50;
+                const bool floats = rows % 2 == 0;
                 const Format q4_1{WeightType::u4, 32, Zero::fractional};
-                const PackedLinear gate(make_matrix(q4_1, inner, k, 0.01f, random).view);
-                const PackedLinear up(
-                    make_matrix({WeightType::i8, 0}, inner, k, 0.001f, random).view);
-                const PackedLinear down(make_matrix(q4_1, n, inner, 0.01f, random).view);
+                const Format one = floats ? Format{WeightType::f16, 0} : q4_1;
+                const Format other =
+                    floats ? Format{WeightType::bf16, 0} : Format{WeightType::i8, 0};
+                const PackedLinear gate(make_matrix(one, inner, k, 0.01f, random).view);
+                const PackedLinear up(make_matrix(other, inner, k, 0.001f, random).view);
+                const PackedLinear down(make_matrix(one, n, inner, 0.01f, random).view);
                 const std::vector<float> x = normal(rows * k, random), gamma = normal(k, random);
                 const std::vector<float> residual = normal(rows * n, random);
                 for (const Variant& variant : variants()) {
@@ -516,6 +530,18 @@ TEST(Bf16Linear, TilesByAvx512GiveTheEmulatedOnesBits) {
                 << output[i] << " for " << expected[i] << ", deviation " << deviation;
         }
     }
+}
+
+TEST(Bf16Linear, RefusesAGateInBf16BesideAnUpOfIntegers) {
+    std::mt19937 random(21);
+    const PackedLinear floats(make_matrix({WeightType::bf16, 0}, 32, 32, 1, random).view);
+    const PackedLinear integers(make_matrix({WeightType::u4, 32}, 32, 32, 1, random).view);
+    std::vector<float> x(32), y(32);
+    for (const Variant& variant : variants())
+        EXPECT_THROW(
+            gated_mlp_by(variant.calls, input_of(x, 1), {&floats, &integers, &integers, y.data()}),
+            std::runtime_error)
+            << variant.name;
 }
 
 TEST(Bf16Linear, RefusesKernelsWithoutProductsOfBf16) {

@@ -30,6 +30,8 @@ TEST(PackedLinear, TakesTheSmallestFormThatIsExact) {
     EXPECT_EQ(q4_1.bytes(), 32 * 128 * 5 / 8);  // 4 bits and two f16 for 32
     const PackedLinear mxfp4 = packed({WeightType::f4e2m1, 32, Zero::none, Scale::e8m0});
     EXPECT_EQ(mxfp4.bytes(), 32 * 128 * 17 / 32);  // 4 bits, and a byte for 32
+    for (const Format& format : float_formats())
+        EXPECT_EQ(packed(format).bytes(), 32 * 128 * 2) << name_of(format);
 }
 
 TEST(PackedLinear, RefusesGroupsThatCutAKBlockAndZeroPointsOfFloats) {
@@ -39,6 +41,12 @@ TEST(PackedLinear, RefusesGroupsThatCutAKBlockAndZeroPointsOfFloats) {
     EXPECT_THROW(PackedLinear{m.view}, std::runtime_error);
     m = make_matrix({WeightType::f4e2m1, 32, Zero::integer}, 16, 128, 1, random);
     EXPECT_THROW(PackedLinear{m.view}, std::runtime_error) << "zero points of f4e2m1";
+    m = make_matrix({WeightType::f16, 0}, 16, 128, 1, random);
+    m.view.scales = m.scales.data();
+    EXPECT_THROW(PackedLinear{m.view}, std::runtime_error) << "scales of f16";
+    m = make_matrix({WeightType::u8, 0}, 16, 128, 1, random);
+    m.view.scales = nullptr;
+    EXPECT_THROW(PackedLinear{m.view}, std::runtime_error) << "no scales of u8";
 }
 
 TEST(PackedLinear, GivesBackItsRowsWhereZeroPointsAreIntegers) {

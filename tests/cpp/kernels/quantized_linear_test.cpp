@@ -583,6 +583,19 @@ TEST(QuantizedLinear, AnOutputMayBeTheInput) {
     }
 }
 
+TEST(QuantizedLinear, RefusesWeightsInBf16) {
+    std::mt19937 random(30);
+    const Matrix m = make_matrix({WeightType::bf16, 0}, 20, 64, 1, random);
+    const PackedLinear packed(m.view);
+    std::vector<float> x(64), y(20);
+    const LinearOutput one{&packed, y.data()};
+    LinearInput input;
+    input.x = x.data();
+    input.rows = 1;
+    for (const Variant& variant : variants())
+        EXPECT_THROW(variant.linear(input, &one, 1), std::runtime_error) << variant.name;
+}
+
 TEST(QuantizedLinear, IsTheSameToTheBitOnAnyNumberOfThreads) {
     std::mt19937 random(16);
     const size_t n = 200, k = 96, inner = 176;

@@ -25,7 +25,7 @@ struct Format {
 };
 
 inline std::string name_of(const Format& f) {
-    static const char* types[] = {"u4", "i4", "u8", "i8", "f4e2m1"};
+    static const char* types[] = {"u4", "i4", "u8", "i8", "f4e2m1", "f16", "bf16"};
     static const char* zeros[] = {"none", "common", "integer", "fractional", "any"};
     static const char* scales[] = {" e8m0 ", " f16 ", " f32 "};
     static const char* fills[] = {"random", "zeros", "lowest", "highest"};
@@ -58,8 +58,17 @@ inline std::vector<Format> all_formats() {
     return formats;
 }
 
+/// Weights of 16 bits.
+inline std::vector<Format> float_formats() {
+    return {{WeightType::f16, 0}, {WeightType::bf16, 0}};
+}
+
+inline bool is_float(WeightType type) {
+    return type == WeightType::f16 || type == WeightType::bf16;
+}
+
 inline bool has_4_bits(WeightType type) {
-    return type != WeightType::u8 && type != WeightType::i8;
+    return type != WeightType::u8 && type != WeightType::i8 && !is_float(type);
 }
 
 /// What the bits of a weight stand for.
@@ -120,8 +129,27 @@ inline float scale_in(PackedLinear::Scale form, float drawn) {
     __builtin_unreachable();
 }
 
+/// Numbers of `deviation`, 0 and f16's smallest ones among them.
+inline Matrix make_float_matrix(WeightType type, size_t n, size_t k, float deviation,
+                                std::mt19937& random) {
+    Matrix m;
+    std::normal_distribution<float> normal(0, deviation);
+    for (size_t i = 0; i < n * k; ++i) {
+        const float drawn = i % 7 == 0 ? 0.0f : i % 11 == 0 ? 0x1.4p-20f : normal(random);
+        const bool half = type == WeightType::f16;
+        const uint16_t bits = half ? half_of_float(drawn) : bf16_of_float(drawn);
+        m.values.push_back(uint8_t(bits));
+        m.values.push_back(uint8_t(bits >> 8));
+        m.w.push_back(double(half ? float_of_half(bits) : float_of_bf16(bits)));
+    }
+    m.scales.assign(n, 0.0f);
+    m.view = {n, k, k, type, m.values.data()};
+    return m;
+}
+
 inline Matrix make_matrix(const Format& format, size_t n, size_t k, float scale,
                           std::mt19937& random) {
+    if (is_float(format.type)) return make_float_matrix(format.type, n, k, 10 * scale, random);
     Matrix m;
     LinearWeights& view = m.view;
     view.n = n;

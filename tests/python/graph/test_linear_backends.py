@@ -76,3 +76,23 @@ def test_norms_and_partial_rotation_of_heads_part_no_region(name: str, tmp_path:
     source = tiny_models.save(tiny_models.make(name), tmp_path / "source")
     folder = convert(source, tmp_path / "model", weight_format="int8", progress=False)
     assert operation_counts(folder)[("pagewheel", "NativeRegion")] == 1
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
+def test_weights_of_16_bits_are_taken_where_products_of_bf16_are_fast(
+    name: str, tmp_path: Path
+) -> None:
+    source = tiny_models.save(tiny_models.make(name), tmp_path / "source")
+    folder = convert(source, tmp_path / "model", weight_format="f16", progress=False)
+    found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", {})
+    if "for weights of 16 bits in bf16" not in found.linear:
+        assert all("products of bf16 are not fast on this processor" in why for why in found.left)
+        return
+    assert operation_counts(folder)[("pagewheel", "NativeRegion")] == 1
+    text = TEXT[:600]
+    exact = prompt_log_probs(make_pipeline(folder, **F32), text)
+    native = prompt_log_probs(make_pipeline(folder, KV_CACHE_PRECISION="f32"), text)
+    others = make_pipeline(folder, linear_backend="openvino", KV_CACHE_PRECISION="f32")
+    openvino = prompt_log_probs(others, text)
+    errors = [np.sqrt(np.mean((each - exact) ** 2)) for each in (native, openvino)]
+    assert 0 < errors[0] < 1.5 * errors[1]

@@ -13,6 +13,7 @@
 
 #include "base/check.hpp"
 #include "graph/node_queries.hpp"
+#include "kernels/activation_choice.hpp"
 #include "openvino/op/multiply.hpp"
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/subtract.hpp"
@@ -35,6 +36,10 @@ bool weight_type(const ov::element::Type& type, kernels::WeightType& out) {
         out = WeightType::i8;
     else if (type == ov::element::f4e2m1)
         out = WeightType::f4e2m1;
+    else if (type == ov::element::f16)
+        out = WeightType::f16;
+    else if (type == ov::element::bf16)
+        out = WeightType::bf16;
     else
         return false;
     return true;
@@ -71,22 +76,27 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
     auto node = without_converts(output.get_node_shared_ptr());
     if (ov::is_type<ov::op::v1::Reshape>(node))
         node = without_converts(node->get_input_node_shared_ptr(0));
-    const auto multiply = ov::as_type_ptr<ov::op::v1::Multiply>(node);
-    if (!multiply) return refuse("its weights are not compressed");
-
     auto found = std::make_unique<CompressedWeights>();
-    found->scales = constant_under(multiply->input_value(1));
-    node = multiply->get_input_node_shared_ptr(0);
-    if (const auto subtract = ov::as_type_ptr<ov::op::v1::Subtract>(node)) {
-        found->zero_points = constant_under(subtract->input_value(1));
-        if (!found->zero_points) return refuse("its zero point is not a constant");
-        node = subtract->get_input_node_shared_ptr(0);
+    found->values = ov::as_type_ptr<Constant>(node);
+    if (const auto multiply = ov::as_type_ptr<ov::op::v1::Multiply>(node)) {
+        found->scales = constant_under(multiply->input_value(1));
+        node = multiply->get_input_node_shared_ptr(0);
+        if (const auto subtract = ov::as_type_ptr<ov::op::v1::Subtract>(node)) {
+            found->zero_points = constant_under(subtract->input_value(1));
+            if (!found->zero_points) return refuse("its zero point is not a constant");
+            node = subtract->get_input_node_shared_ptr(0);
+        }
+        if (found->scales && ov::is_type<Convert>(node))
+            found->values = ov::as_type_ptr<Constant>(without_converts(node));
     }
-    found->values = ov::as_type_ptr<Constant>(without_converts(node));
-    if (!found->values || !found->scales || !ov::is_type<Convert>(node))
-        return refuse("its weights are not compressed");
-    if (!weight_type(found->values->get_element_type(), found->type))
-        return refuse(concat("its weights are ", found->values->get_element_type()));
+    if (!found->values) return refuse("its weights are not compressed");
+    const ov::element::Type type = found->values->get_element_type();
+    const bool floats = type == ov::element::f16 || type == ov::element::bf16;
+    if (floats != found->is_float() || !weight_type(type, found->type))
+        return refuse(concat("its weights are ", type));
+    if (floats && !kernels::takes_16_bit_weights(detected_isa()))
+        return refuse(concat("its weights are ", type,
+                             ", and products of bf16 are not fast on this processor"));
 
     const ov::Shape values = found->values->get_shape();
     const ov::PartialShape shape = output.get_partial_shape();
@@ -106,7 +116,7 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
         return refuse("its weights are f4e2m1 with zero points");
     if (found->groups > 1 && found->k / found->groups % kernels::PackedLinear::k_block != 0)
         return refuse(concat("its weights are in groups of ", found->k / found->groups));
-    if (!fits(*found->scales, values, grouped) ||
+    if ((found->scales && !fits(*found->scales, values, grouped)) ||
         (found->zero_points && !fits(*found->zero_points, values, grouped)))
         return refuse("its scales or zero points have another shape than its groups");
     return found;
@@ -123,8 +133,8 @@ void CompressedWeights::release(const MappedFiles& files) const {
         if (constant) files.release(constant->get_data_ptr(), constant->get_byte_size());
 }
 
-StackPacker::StackPacker(const CompressedWeights& weights)
-    : m_weights(weights), m_scales(per_group(*weights.scales, weights.rows(), weights.groups)) {
+StackPacker::StackPacker(const CompressedWeights& weights) : m_weights(weights) {
+    if (weights.scales) m_scales = per_group(*weights.scales, weights.rows(), weights.groups);
     if (weights.zero_points)
         m_zero_points = per_group(*weights.zero_points, weights.rows(), weights.groups);
 }
@@ -147,7 +157,7 @@ kernels::PackedLinear StackPacker::pack(size_t expert, const RowChoice& rows,
     weights.group = weights.k / groups;
     weights.type = m_weights.type;
     weights.row_step = rows.step;
-    weights.scales = scales.data();
+    weights.scales = scales.empty() ? nullptr : scales.data();
     weights.zero_points = zero_points.empty() ? nullptr : zero_points.data();
     const size_t bits = m_weights.values->get_element_type().bitwidth();
     weights.values = static_cast<const uint8_t*>(m_weights.values->get_data_ptr()) +

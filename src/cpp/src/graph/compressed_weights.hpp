@@ -36,13 +36,16 @@ private:
 ///         -> Convert [-> Subtract zero point] -> Multiply scale [-> Reshape [n, k]] [-> Convert]
 ///
 /// Scale and zero point are constants, converted or not, with one value per row and group, per row
-/// or in all. All may have one more dimension in front: the experts of a layer.
+/// or in all. All may have one more dimension in front: the experts of a layer. Where products of
+/// bf16 are fast, a constant of f16 or bf16 [n, k] that is converted to f32 is one, too.
 struct CompressedWeights {
-    std::shared_ptr<ov::op::v0::Constant> values, scales;
-    std::shared_ptr<ov::op::v0::Constant> zero_points;  // null: zero
+    std::shared_ptr<ov::op::v0::Constant> values, scales;  // of f16 and bf16 null
+    std::shared_ptr<ov::op::v0::Constant> zero_points;     // null: zero
     size_t n = 0, k = 0, groups = 1;
     size_t experts = 0;  // so many matrices [n, k]; 0: it is one and has no such dimension
     kernels::WeightType type = kernels::WeightType::u4;
+
+    bool is_float() const { return !scales; }
 
     /// The rows of all matrices.
     size_t rows() const { return (experts ? experts : 1) * n; }
@@ -67,7 +70,7 @@ public:
 
 private:
     const CompressedWeights& m_weights;
-    std::vector<float> m_scales, m_zero_points;  // [experts, n, groups]; zero points or none
+    std::vector<float> m_scales, m_zero_points;  // [experts, n, groups] or none
 };
 
 /// What `output` is, if it is such a matrix and the kernels can take its groups; else null and

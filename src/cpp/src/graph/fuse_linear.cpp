@@ -328,6 +328,7 @@ size_t fuse_gated_mlps(const std::shared_ptr<ov::Model>& model) {
         attributes.gate = both->attributes().weights[halves.gate.get_index()];
         attributes.up = both->attributes().weights[halves.up.get_index()];
         attributes.down = down->attributes().weights[0];
+        if (attributes.gate->is_bf16() != attributes.down->is_bf16()) continue;
         attributes.norm = both->attributes().norm;
         attributes.activations = both->attributes().activations;
         const auto mlp =

@@ -1,6 +1,7 @@
 #include "graph/passes.hpp"
 
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/check.hpp"
@@ -17,7 +18,7 @@ namespace {
 
 using ov::op::v0::MatMul;
 
-/// MatMuls of one input, which are replaced together.
+/// MatMuls of one input, which are replaced together; with weights of floats or of integers.
 using Group = std::vector<std::shared_ptr<MatMul>>;
 
 /// Why the kernels cannot take the node; empty if they can.
@@ -45,7 +46,7 @@ bool has_constant_weights(const ov::Node* node) {
 
 std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& report) {
     std::vector<Group> groups;
-    std::map<std::pair<ov::Node*, size_t>, size_t> known;
+    std::map<std::tuple<ov::Node*, size_t, bool>, size_t> known;
     std::map<std::string, std::vector<std::string>> stacks;  // of experts: names by reason
     for (const auto& node : model.get_ordered_ops()) {
         const auto matmul = ov::as_type_ptr<MatMul>(node);
@@ -59,8 +60,10 @@ std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& re
             continue;
         }
         const ov::Output<ov::Node> input = matmul->input_value(0);
-        const auto [at, fresh] =
-            known.emplace(std::make_pair(input.get_node(), input.get_index()), groups.size());
+        std::string none;
+        const bool floats = find_compressed_weights(matmul->input_value(1), none)->is_float();
+        const auto [at, fresh] = known.emplace(
+            std::make_tuple(input.get_node(), input.get_index(), floats), groups.size());
         if (fresh) groups.emplace_back();
         groups[at->second].push_back(matmul);
     }

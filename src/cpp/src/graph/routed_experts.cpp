@@ -193,7 +193,8 @@ std::optional<FoundExperts> find_experts(const Value& outputs) {
     const size_t inner = halves->gate_rows.count;
     if (halves->up_rows.count != inner || halves->up.weights->experts != gate.experts ||
         halves->up.weights->k != gate.k || down->weights->experts != gate.experts ||
-        down->weights->k != inner)
+        down->weights->k != inner || halves->up.weights->is_float() != gate.is_float() ||
+        down->weights->is_float() != gate.is_float())
         return {};
     const auto x = find_tiled(halves->gate.input, gate.experts, gate.k);
     if (!x) return {};

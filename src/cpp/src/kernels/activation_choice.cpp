@@ -57,13 +57,19 @@ ActivationPrecision parse_activation_precision(const std::string& key, const std
     check_argument(name == "bf16", ParameterName(key), " is '", name,
                    "'; allowed: auto, int8, int16, bf16");
     const AutomaticActivations& choice = automatic_activations_here(detected_isa());
-    check_argument(choice.many_rows == Activations::bf16, ParameterName(key),
+    check_argument(takes_16_bit_weights(detected_isa()), ParameterName(key),
                    " is 'bf16', but the kernels are ", detected_isa().name(), "'s: ", choice.why,
                    "; allowed: auto, int8, int16");
     return ActivationPrecision::bf16;
 }
 
-Activations choose_activations(ActivationPrecision precision, size_t rows, bool u4, Isa isa) {
+bool takes_16_bit_weights(Isa isa) {
+    return automatic_activations_here(isa).many_rows == Activations::bf16;
+}
+
+Activations choose_activations(ActivationPrecision precision, size_t rows, WeightForm form,
+                               Isa isa) {
+    if (form == WeightForm::bf16) return Activations::bf16;
     switch (precision) {
         case ActivationPrecision::int8:
             return Activations::int8;
@@ -74,7 +80,8 @@ Activations choose_activations(ActivationPrecision precision, size_t rows, bool 
             break;
     }
     const AutomaticActivations& choice = automatic_activations_here(isa);
-    const bool always = u4 && choice.int16_of_u4 && precision == ActivationPrecision::automatic;
+    const bool always =
+        form == WeightForm::u4 && choice.int16_of_u4 && precision == ActivationPrecision::automatic;
     return always || rows <= choice.int16_rows ? Activations::int16 : choice.many_rows;
 }
 
@@ -86,8 +93,9 @@ size_t most_exact_rows(ActivationPrecision precision, Isa isa) {
 }
 
 Activations choose_expert_activations(ActivationPrecision precision, size_t rows,
-                                      size_t expert_rows, bool u4, Isa isa) {
-    const Activations of_call = choose_activations(precision, rows, u4, isa);
+                                      size_t expert_rows, WeightForm form, Isa isa) {
+    const Activations of_call = choose_activations(precision, rows, form, isa);
+    if (form == WeightForm::bf16) return of_call;
     const bool free =
         precision == ActivationPrecision::automatic || precision == ActivationPrecision::bf16;
     const bool few = expert_rows <= automatic_activations_here(isa).expert_int16_rows;
@@ -108,8 +116,11 @@ std::string describe_activations(ActivationPrecision precision, Isa isa) {
     const AutomaticActivations& choice = automatic_activations_here(isa);
     const bool always = choice.int16_of_u4 && precision == ActivationPrecision::automatic;
     return concat(kernels, "int16 up to ", choice.int16_rows, " rows",
-                  always ? " and for weights of 4 bits" : "", ", then in ",
-                  choice.many_rows == Activations::bf16 ? "bf16" : "int8", ": ", choice.why);
+                  always ? " and for weights of 4 bits" : "",
+                  choice.many_rows == Activations::bf16
+                      ? ", then and for weights of 16 bits in bf16: "
+                      : ", then in int8: ",
+                  choice.why);
 }
 
 }  // namespace pagewheel::kernels

@@ -38,15 +38,20 @@ enum class ActivationPrecision { automatic, int8, int16, bf16 };
 /// so does bf16 where `automatic` does not give it.
 ActivationPrecision parse_activation_precision(const std::string& key, const std::string& name);
 
-/// For a call of so many rows; `u4`: all of its weights are.
-Activations choose_activations(ActivationPrecision precision, size_t rows, bool u4, Isa isa);
+/// For a call of so many rows with weights of this form. Those in bf16 have activations in bf16,
+/// whatever is asked for.
+Activations choose_activations(ActivationPrecision precision, size_t rows, WeightForm form,
+                               Isa isa);
+
+/// Whether products of bf16 are fast there, so that linear layers take weights of 16 bits.
+bool takes_16_bit_weights(Isa isa);
 
 /// Calls of up to so many rows get the same activations.
 size_t most_exact_rows(ActivationPrecision precision, Isa isa);
 
 /// For a routed expert that so many of a call's rows chose.
 Activations choose_expert_activations(ActivationPrecision precision, size_t rows,
-                                      size_t expert_rows, bool u4, Isa isa);
+                                      size_t expert_rows, WeightForm form, Isa isa);
 
 /// What calls get there, in words; of what is chosen by processor, why.
 std::string describe_activations(ActivationPrecision precision, Isa isa);

@@ -49,7 +49,8 @@ struct Bf16Product {
     const uint16_t* rows = nullptr;  // packed; of the first tile, where the range begins
     size_t tile_stride = 0;          // from tile to tile
     size_t row_count = 0;
-    const uint16_t* weights = nullptr;  // their ranges, one after the other
+    const uint16_t* weights = nullptr;  // of the first weight tile, where the range begins
+    size_t weight_stride = 0;           // from tile to tile
     size_t tile_count = 0;
     size_t k_blocks = 0;
     Bf16Output output;
@@ -87,7 +88,8 @@ struct Bf16Kernels {
     /// Rounds k values of one row to nearest even, in whole k-blocks, to its place in a tile of
     /// `tile_rows` rows.
     void (*pack_row)(const float* x, size_t k, size_t tile_rows, uint16_t* out) = nullptr;
-    /// K-blocks [begin, end) of a tile of weights: value * scale + minimum, rounded once more.
+    /// K-blocks [begin, end) of a tile of weights: value * scale + minimum, rounded once more, or
+    /// what is held in bf16 as it is.
     void (*unpack)(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
                    uint16_t* out) = nullptr;
     /// A block of rows. Denormals may count as 0. A row's sums are taken in an order of their own:
@@ -98,7 +100,8 @@ struct Bf16Kernels {
 };
 
 /// Bf16Kernels::run by unpack() and multiply(): groups of tiles are unpacked, range by range, and
-/// each range is multiplied with all rows while it lies in a cache.
+/// each range is multiplied with all rows while it lies in a cache. Weights in bf16 are multiplied
+/// where they are.
 void run_by_groups(const LinearKernels& kernels, const Bf16Block& block);
 
 /// The scalar ones.

@@ -2,6 +2,7 @@
 #include "kernels/bf16_linear.hpp"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "base/check.hpp"
@@ -36,17 +37,31 @@ struct Ranges {
     size_t size(size_t i) const { return begin(i + 1) - begin(i); }
 };
 
-/// Unpacks range `i` of a block's tiles [begin, end), and of those of `up` after them, into the
-/// thread's own memory.
-const uint16_t* unpack(const Bf16Kernels& kernels, const Bf16Block& block, size_t begin, size_t end,
-                       const Ranges& ranges, size_t i) {
+/// A range of k of some weight tiles in bf16, which lie `stride` apart.
+struct WeightRange {
+    const uint16_t* weights;
+    size_t stride, tiles;
+};
+
+/// Range `i` of a block's tiles [begin, end), and of those of `up` after them: where they are held
+/// in bf16, or one behind the other in the thread's own memory. Without weights where there are no
+/// more.
+std::array<WeightRange, 2> weight_ranges(const Bf16Kernels& kernels, const Bf16Block& block,
+                                         size_t begin, size_t end, const Ranges& ranges, size_t i) {
+    if (block.weights->is_bf16()) {
+        const auto held = [&](const PackedLinear* weights) {
+            return WeightRange{weights ? weights->numbers(begin, ranges.begin(i)) : nullptr,
+                               ranges.k_blocks * tile_block, end - begin};
+        };
+        return {held(block.weights), held(block.up)};
+    }
     static thread_local LineBuffer<uint16_t> buffer;
-    const size_t range = ranges.size(i) * tile_block;
-    uint16_t* out = buffer.resize((end - begin) * (block.up ? 2 : 1) * range);
+    const size_t range = ranges.size(i) * tile_block, tiles = (end - begin) * (block.up ? 2 : 1);
+    uint16_t* out = buffer.resize(tiles * range);
     for (const PackedLinear* weights : {block.weights, block.up})
         for (size_t tile = begin; weights && tile < end; ++tile, out += range)
             kernels.unpack(*weights, tile, ranges.begin(i), ranges.begin(i + 1), out);
-    return buffer.data();
+    return {WeightRange{buffer.data(), range, tiles}, {}};
 }
 
 /// Range `i` of k of `count` rows from `first` on, without weights and output.
@@ -58,6 +73,12 @@ Bf16Product product_of(const PackedRows& rows, size_t first, size_t count, const
     product.row_count = count;
     product.k_blocks = ranges.size(i);
     return product;
+}
+
+void set_weights(Bf16Product& product, const WeightRange& range) {
+    product.weights = range.weights;
+    product.weight_stride = range.stride;
+    product.tile_count = range.tiles;
 }
 
 /// The sums of a group between ranges.
@@ -73,8 +94,7 @@ void run_group(const Bf16Kernels& kernels, const Bf16Block& block, size_t begin,
     float* sums = ranges.count > 1 ? own_sums(block.row_count * width) : nullptr;
     for (size_t i = 0; i < ranges.count; ++i) {
         Bf16Product product = product_of(block.rows, 0, block.row_count, ranges, i);
-        product.weights = unpack(kernels, block, begin, end, ranges, i);
-        product.tile_count = end - begin;
+        set_weights(product, weight_ranges(kernels, block, begin, end, ranges, i)[0]);
         const bool begins = i == 0, ends = i + 1 == ranges.count;
         const size_t first = (begin - block.begin) * tile_outputs;
         const float* residual = block.residual ? block.residual + first : nullptr;
@@ -102,21 +122,26 @@ void finish_gated(const LinearKernels& kernels, const Bf16Block& block, size_t b
 
 void run_gated_group(const LinearKernels& all, const Bf16Block& block, size_t begin, size_t end) {
     const Bf16Kernels& kernels = all.bf16;
-    const size_t tiles = 2 * (end - begin), width = tiles * tile_outputs;
+    const size_t width = 2 * (end - begin) * tile_outputs;
     const size_t count = block.row_count, tile_rows = block.rows.tile_rows;
     const Ranges ranges(kernels, block.weights->k_blocks());
     // With one range a few rows are finished at a time, in the same memory.
     const size_t step = ranges.count == 1 ? gated_rows / tile_rows * tile_rows : count;
     float* sums = own_sums(std::min(step, count) * width);
     for (size_t i = 0; i < ranges.count; ++i) {
-        const uint16_t* unpacked = unpack(kernels, block, begin, end, ranges, i);
+        const auto weights = weight_ranges(kernels, block, begin, end, ranges, i);
         for (size_t row = 0; row < count; row += step) {
             const size_t some = std::min(step, count - row);
             Bf16Product product = product_of(block.rows, row, some, ranges, i);
-            product.weights = unpacked;
-            product.tile_count = tiles;
-            product.output = {sums, i == 0 ? nullptr : sums, width, width, width};
-            kernels.multiply(product);
+            float* output = sums;
+            for (const WeightRange& range : weights) {
+                if (!range.weights) break;
+                set_weights(product, range);
+                const size_t columns = range.tiles * tile_outputs;
+                product.output = {output, i == 0 ? nullptr : output, width, width, columns};
+                kernels.multiply(product);
+                output += columns;
+            }
             if (i + 1 == ranges.count) finish_gated(all, block, begin, end, sums, row, some);
         }
     }
@@ -211,6 +236,12 @@ size_t tiles_per_item(const Bf16Kernels& kernels, size_t tiles) {
     return step;
 }
 
+/// Tiles that a tile of the gate brings into an item: its own and that of up, which are unpacked
+/// side by side, or its own where nothing is unpacked.
+size_t gated_tiles(const PackedLinear& weights) {
+    return weights.is_bf16() ? 1 : 2;
+}
+
 /// All tiles of matrices with so many times all rows. Items become smaller towards the end, so
 /// that threads end together though each item unpacks its tiles.
 void divide(const Bf16Kernels& kernels, const std::vector<size_t>& tiles, size_t item_tiles,
@@ -294,7 +325,7 @@ void run_block(const LinearKernels& kernels, Bf16Block block) {
 }
 
 void run_by_groups(const LinearKernels& kernels, const Bf16Block& block) {
-    const size_t step = kernels.bf16.item_tiles / (block.up ? 2 : 1);
+    const size_t step = kernels.bf16.item_tiles / (block.up ? gated_tiles(*block.up) : 1);
     for (size_t begin = block.begin; begin < block.end; begin += step) {
         const size_t end = std::min(begin + step, block.end);
         block.up ? run_gated_group(kernels, block, begin, end)
@@ -338,6 +369,8 @@ void bf16_linear(const LinearKernels& kernels, const LinearInput& input,
 
 void bf16_mlp(const LinearKernels& kernels, const LinearInput& input, const GatedMlp& mlp) {
     check_bf16(kernels);
+    check_argument(mlp.gate->is_bf16() == mlp.up->is_bf16(),
+                   "a gate and an up projection of which one is in bf16: must be both or none");
     const Bf16Kernels& bf16 = kernels.bf16;
     if (const OwnRows own(bf16, input.rows); own.blocks)
         return run_phases(StreamPhase{own.blocks, [&](size_t i) {
@@ -351,7 +384,8 @@ void bf16_mlp(const LinearKernels& kernels, const LinearInput& input, const Gate
     shared.tiles = {mlp.down->tiles()};
     divide(bf16, shared.tiles, tiles_per_item(bf16, mlp.down->tiles()), input.rows, shared.items);
     shared.tiles = {mlp.gate->tiles()};
-    divide(bf16, shared.tiles, tiles_per_item(bf16, 2 * mlp.gate->tiles()) / 2, input.rows,
+    const size_t each = gated_tiles(*mlp.gate);
+    divide(bf16, shared.tiles, tiles_per_item(bf16, each * mlp.gate->tiles()) / each, input.rows,
            shared.gated_items);
     run_phases(packing(kernels, input, mlp.gate->k(), rows),
                Phase{shared.gated_items.size(),

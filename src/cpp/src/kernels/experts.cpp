@@ -293,16 +293,16 @@ void check_experts(const Experts& experts) {
     const PackedLinear &gate = experts.experts[0].gate, &down = experts.experts[0].down;
     for (const Expert& expert : experts.experts) {
         const auto is_like = [&](const PackedLinear& one, const PackedLinear& other) {
-            return one.n() == other.n() && one.k() == other.k();
+            return one.n() == other.n() && one.k() == other.k() && one.is_bf16() == other.is_bf16();
         };
         const auto fits = [](const std::vector<float>& bias, size_t n) {
             return bias.empty() || bias.size() == n;
         };
         check_argument(is_like(expert.gate, gate) && is_like(expert.up, gate) &&
                            is_like(expert.down, down) && down.k() == gate.n() &&
-                           fits(expert.gate_bias, gate.n()) && fits(expert.up_bias, gate.n()) &&
-                           fits(expert.down_bias, down.n()),
-                       "experts of other sizes in one layer: must be equal");
+                           down.is_bf16() == gate.is_bf16() && fits(expert.gate_bias, gate.n()) &&
+                           fits(expert.up_bias, gate.n()) && fits(expert.down_bias, down.n()),
+                       "experts of other sizes or forms in one layer: must be equal");
     }
 }
 
@@ -338,11 +338,12 @@ void routed_experts_by(const LinearKernels& kernels, const LinearInput& input,
 void routed_experts(const LinearInput& input, const Experts& experts, const Routing& routing,
                     ActivationPrecision precision, float* output, const float* residual, Isa isa) {
     const Expert& first = experts.experts[0];
-    const bool u4 = first.gate.is_u4() && first.up.is_u4() && first.down.is_u4();
+    const WeightForm form =
+        common_form(common_form(first.gate.form(), first.up.form()), first.down.form());
     routed_experts_by(
         isa.kernels().linear, input, experts, routing,
         [&](size_t rows) {
-            return choose_expert_activations(precision, input.rows, rows, u4, isa);
+            return choose_expert_activations(precision, input.rows, rows, form, isa);
         },
         output, residual);
 }

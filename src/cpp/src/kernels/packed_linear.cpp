@@ -44,6 +44,9 @@ PackedType packed_type(WeightType type) {
             return PackedType::u8;
         case WeightType::f4e2m1:
             return PackedType::f4e2m1;
+        case WeightType::f16:
+        case WeightType::bf16:
+            return PackedType::bf16;
     }
     __builtin_unreachable();
 }
@@ -53,6 +56,8 @@ int shift(WeightType type) {
     switch (type) {
         case WeightType::u4:
         case WeightType::u8:
+        case WeightType::f16:
+        case WeightType::bf16:
             return 0;
         case WeightType::i4:
             return 8;
@@ -166,7 +171,12 @@ std::shared_ptr<uint8_t> WeightMemory::allocate(size_t bytes) {
     return piece;
 }
 
+void refuse_weights_of_bf16() {
+    refuse_argument("weights in bf16 with quantised activations: must be in bf16, too");
+}
+
 size_t PackedLinear::scale_bytes() const {
+    if (is_bf16()) return 0;
     switch (m_scale) {
         case Scale::e8m0:
             return tile_rows;
@@ -203,19 +213,28 @@ PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
                    " inputs: both must be positive");
     check_argument(weights.group > 0 && (weights.group % k_block == 0 || weights.group >= m_k),
                    "weights in groups of ", weights.group, ": must be a multiple of ", k_block);
-    check_argument(m_type != PackedType::f4e2m1 || !weights.zero_points,
-                   "weights of f4e2m1 with zero points");
+    check_argument((m_type != PackedType::f4e2m1 && !is_bf16()) || !weights.zero_points,
+                   "weights of floats with zero points");
+    check_argument(is_bf16() == !weights.scales,
+                   "weights of integers need scales, and f16 and bf16 "
+                   "have none");
     m_k_blocks_per_group = std::min((weights.group + k_block - 1) / k_block, k_blocks());
     choose_format(weights);
     const std::shared_ptr<uint8_t> data = memory.allocate(bytes());
     // In the work ranges of the calls to come: a page lies on the node of the thread that writes it
     // first.
-    run_phases(StreamPhase{
-        tiles(), [&](size_t i) { pack_tile(weights, i, data.get() + i * tile_bytes()); }});
+    run_phases(StreamPhase{tiles(), [&](size_t i) {
+                               uint8_t* out = data.get() + i * tile_bytes();
+                               is_bf16()
+                                   ? pack_numbers(weights, i, reinterpret_cast<uint16_t*>(out))
+                                   : pack_tile(weights, i, out);
+                           }});
     m_data = data;
 }
 
 void PackedLinear::choose_format(const LinearWeights& weights) {
+    m_fits_f16 = false;
+    if (is_bf16()) return;
     const size_t count = weights.n * weights.groups();
     bool common = true, bytes = true, halves = true, nibbles = true, small = true;
     bool f16_scales = true, exponents = m_type == PackedType::f4e2m1;
@@ -275,7 +294,20 @@ void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t*
     }
 }
 
+void PackedLinear::pack_numbers(const LinearWeights& weights, size_t tile, uint16_t* out) const {
+    const auto* all = static_cast<const uint16_t*>(weights.values);
+    const size_t first = tile * tile_rows, rows = std::min(tile_rows, m_n - first);
+    std::fill_n(out, tile_bytes() / sizeof *out, uint16_t(0));
+    for (size_t r = 0; r < rows; ++r) {
+        const uint16_t* in = all + (first + r) * weights.row_step * m_k;
+        for (size_t k = 0; k < m_k; ++k)
+            out[(k / 2 * tile_rows + r) * 2 + k % 2] =
+                weights.type == WeightType::bf16 ? in[k] : bf16_of_float(float_of_half(in[k]));
+    }
+}
+
 bool PackedLinear::has_integer_zero_points() const {
+    if (is_bf16()) return false;
     return m_offset == Offset::u8_zero_point ||
            (m_offset == Offset::common && m_common_zero_point == std::floor(m_common_zero_point));
 }

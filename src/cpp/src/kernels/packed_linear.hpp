@@ -1,4 +1,4 @@
-// Quantised weights of a linear layer, packed for the kernels that stream them.
+// Weights of a linear layer in 4, 8 or 16 bits, packed for the kernels that stream them.
 #pragma once
 
 #include <cstddef>
@@ -21,28 +21,37 @@ private:
 };
 
 /// How the source holds a weight. Two of 4 bits share a byte, the first in the low nibble.
-enum class WeightType { u4, i4, u8, i8, f4e2m1 };
+enum class WeightType { u4, i4, u8, i8, f4e2m1, f16, bf16 };
 
-/// How a packed weight is held: as an unsigned integer, or as the code of one (f4e2m1_values).
-enum class PackedType { u4, u8, f4e2m1 };
+/// How a packed weight is held: as an unsigned integer, as the code of one (f4e2m1_values), or as
+/// the nearest bf16.
+enum class PackedType { u4, u8, f4e2m1, bf16 };
 
 /// What the codes of f4e2m1 (MXFP4) stand for, doubled and raised to integers from 0 on.
 constexpr int f4e2m1_zero_point = 12;
 constexpr uint8_t f4e2m1_values[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 constexpr int bits_of(PackedType type) {
-    return type == PackedType::u8 ? 8 : 4;
+    return type == PackedType::bf16 ? 16 : type == PackedType::u8 ? 8 : 4;
+}
+
+/// What calls choose their activations by: all weights are u4, all bf16, or neither.
+enum class WeightForm { u4, bf16, other };
+
+/// The form of two matrices of one call.
+constexpr WeightForm common_form(WeightForm one, WeightForm other) {
+    return one == other ? one : WeightForm::other;
 }
 
 /// A matrix as models hold it, w[n][k] = (values[n][k] - zero_point) * scale with one scale and
-/// zero point per row and group along k. A view.
+/// zero point per row and group along k. Those of f16 and bf16 are the weights. A view.
 struct LinearWeights {
     size_t n = 0, k = 0;  // outputs, inputs
     size_t group = 0;     // a multiple of 32; at least k for one group per row
     WeightType type = WeightType::u4;
     const void* values = nullptr;        // [n, k], without gaps but for those of row_step
-    const float* scales = nullptr;       // [n, groups()]; finite
-    const float* zero_points = nullptr;  // [n, groups()], finite; null: zero, as f4e2m1 needs
+    const float* scales = nullptr;       // [n, groups()]; finite; null for f16 and bf16
+    const float* zero_points = nullptr;  // [n, groups()], finite; null: zero, as floats need
 
     size_t row_step = 1;  // of `values`, each so manieth row counts
 
@@ -59,7 +68,9 @@ struct LinearWeights {
 ///     k-blocks    of 32 along k, 16 rows each; the last group's end with zeros up to 32:
 ///         4 bits  [4][16][4] bytes: byte (j, row, i) holds k = 4j + i low and k = 16 + 4j + i high
 ///         8 bits  [8][16][4] bytes: byte (j, row, i) holds k = 4j + i
-/// Rows after the last have scale and minimum 0.
+///         bf16    [16][16][2] numbers: number (j, row, i) holds k = 2j + i
+/// Rows after the last have scale and minimum 0. Tiles of bf16 have no scales and offsets, and
+/// zeros in rows after the last.
 class PackedLinear {
 public:
     static constexpr size_t tile_rows = 16;
@@ -83,7 +94,12 @@ public:
     size_t n() const { return m_n; }
     size_t k() const { return m_k; }
     PackedType type() const { return m_type; }
-    bool is_u4() const { return m_type == PackedType::u4; }
+    bool is_bf16() const { return m_type == PackedType::bf16; }
+    WeightForm form() const {
+        return m_type == PackedType::u4 ? WeightForm::u4
+               : is_bf16()              ? WeightForm::bf16
+                                        : WeightForm::other;
+    }
     Scale scale() const { return m_scale; }
     Offset offset() const { return m_offset; }
     float common_zero_point() const { return m_common_zero_point; }
@@ -98,6 +114,12 @@ public:
     size_t bytes() const { return tiles() * tile_bytes(); }
     const uint8_t* tile(size_t i) const { return m_data.get() + i * tile_bytes(); }
 
+    /// The numbers of a tile of bf16, from a k-block on.
+    const uint16_t* numbers(size_t tile, size_t k_block) const {
+        return reinterpret_cast<const uint16_t*>(this->tile(tile)) +
+               k_block * PackedLinear::k_block * tile_rows;
+    }
+
     /// The unsigned value of a row of a tile and of place k of a k-block, which begins there.
     int value_at(const uint8_t* k_block, size_t row, size_t k) const;
 
@@ -107,12 +129,13 @@ public:
     /// Whether the kernels that unpack in f16 may: u4 with scales in f16, zero points of 0 to 15 or
     /// minima in f16, and no weight beyond +-255.
     bool fits_f16() const { return m_fits_f16; }
-    /// Row i in f32, [k]; only with integer zero points.
+    /// Row i in f32, [k]; only with integer zero points, which floats have not.
     void unpack_row(size_t i, float* out) const;
 
 private:
     void choose_format(const LinearWeights& weights);
     void pack_tile(const LinearWeights& weights, size_t tile, uint8_t* out) const;
+    void pack_numbers(const LinearWeights& weights, size_t tile, uint16_t* out) const;
 
     size_t m_n = 0, m_k = 0;
     size_t m_k_blocks_per_group = 1;
@@ -123,5 +146,8 @@ private:
     float m_common_zero_point = 0;
     std::shared_ptr<const uint8_t> m_data;  // 64-byte aligned
 };
+
+/// Throws InvalidArgument: what kernels of quantised activations do with weights in bf16.
+[[noreturn]] void refuse_weights_of_bf16();
 
 }  // namespace pagewheel::kernels

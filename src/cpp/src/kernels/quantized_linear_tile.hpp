@@ -98,7 +98,7 @@ inline Scaling wide_scaling(uint32_t magnitude_bits) {
     return scaling;
 }
 
-/// Calls body(std::integral_constant<PackedType, type>()).
+/// Calls body(std::integral_constant<PackedType, type>()) for a type that has to be unpacked.
 template <class Body>
 [[gnu::always_inline]] inline void with_type(PackedType type, const Body& body) {
     switch (type) {
@@ -108,6 +108,8 @@ template <class Body>
             return body(std::integral_constant<PackedType, PackedType::u8>());
         case PackedType::f4e2m1:
             return body(std::integral_constant<PackedType, PackedType::f4e2m1>());
+        case PackedType::bf16:
+            refuse_weights_of_bf16();
     }
 }
 

@@ -128,9 +128,9 @@ size_t QuantizedLinear::output_width(size_t output) const {
 void QuantizedLinear::run(const NativeInputs& inputs, float* const* outputs) const {
     const auto& weights = m_attributes.weights;
     kernels::LinearInput input = m_attributes.norm.applied_to(inputs.rows[0], weights[0]->k());
-    const bool u4 =
-        std::all_of(weights.begin(), weights.end(), [](const auto& one) { return one->is_u4(); });
-    input.activations = choose_activations(m_attributes.activations, input.rows, u4, m_isa);
+    kernels::WeightForm form = weights[0]->form();
+    for (const auto& one : weights) form = common_form(form, one->form());
+    input.activations = choose_activations(m_attributes.activations, input.rows, form, m_isa);
     const Rows* further = inputs.rows.data() + 1;
     if (m_attributes.gated) input.gate = rows_of("a gate", *further++, input.rows, weights[0]->k());
     static thread_local std::vector<kernels::LinearOutput> calls;
@@ -195,8 +195,9 @@ void GatedMlp::run(const NativeInputs& inputs, float* const* outputs) const {
     mlp.gate = m_attributes.gate.get();
     mlp.up = m_attributes.up.get();
     mlp.down = m_attributes.down.get();
-    const bool u4 = mlp.gate->is_u4() && mlp.up->is_u4() && mlp.down->is_u4();
-    input.activations = choose_activations(m_attributes.activations, input.rows, u4, m_isa);
+    const kernels::WeightForm form =
+        common_form(common_form(mlp.gate->form(), mlp.up->form()), mlp.down->form());
+    input.activations = choose_activations(m_attributes.activations, input.rows, form, m_isa);
     mlp.output = outputs[0];
     if (m_attributes.residual)
         mlp.residual = rows_of("a residual", inputs.rows[1], input.rows, m_attributes.down->n());

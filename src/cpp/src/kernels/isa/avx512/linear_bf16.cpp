@@ -108,9 +108,9 @@ struct Group {
     }
 };
 
-/// `rows` rows of one row tile times `tiles` weight tiles, whose ranges lie `range` apart.
+/// `rows` rows of one row tile times `tiles` weight tiles, which lie `stride` apart.
 template <size_t rows, size_t tiles>
-void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
+void multiply_block(const uint16_t* x, const uint16_t* w, size_t stride, size_t k_blocks,
                     const Bf16Output& output) {
     const __mmask16 last = Avx512::mask(output.columns - (tiles - 1) * lanes);
     const auto mask = [&](size_t p) { return p + 1 < tiles ? __mmask16(0xffff) : last; };
@@ -120,7 +120,6 @@ void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
         const float* from = output.initial + r * output.initial_stride + p * lanes;
         sums[r][p] = output.initial ? _mm512_maskz_loadu_ps(mask(p), from) : _mm512_setzero_ps();
     });
-    const size_t range = k_blocks * tile_block;
     for (size_t c = 0; c < k_blocks; ++c, x += most_rows * row_block, w += tile_block) {
 #pragma GCC unroll 4
         for (size_t pair = 0; pair < k_block / 2; ++pair) {
@@ -130,7 +129,7 @@ void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
                     return Avx512::broadcast_word(x + r * row_block + pair * 2);
                 },
                 [&](auto p) PAGEWHEEL_INLINE {
-                    return _mm512_loadu_si512(w + p * range + pair * 2 * lanes);
+                    return _mm512_loadu_si512(w + p * stride + pair * 2 * lanes);
                 });
         }
     }
@@ -141,7 +140,7 @@ void multiply_block(const uint16_t* x, const uint16_t* w, size_t k_blocks,
     });
 }
 
-using MultiplyBlock = void (*)(const uint16_t*, const uint16_t*, size_t, const Bf16Output&);
+using MultiplyBlock = void (*)(const uint16_t*, const uint16_t*, size_t, size_t, const Bf16Output&);
 
 /// multiply_block() of 1 + i / most_tiles rows and 1 + i % most_tiles tiles.
 template <size_t... i>
@@ -164,7 +163,8 @@ void multiply(const Bf16Product& product) {
             if (all.initial) output.initial += row * all.initial_stride + column;
             block_of(rows, tiles, std::make_index_sequence<most_rows * most_tiles>())(
                 product.rows + t * product.tile_stride,
-                product.weights + tile * product.k_blocks * tile_block, product.k_blocks, output);
+                product.weights + tile * product.weight_stride, product.weight_stride,
+                product.k_blocks, output);
         }
 }
 
@@ -172,6 +172,10 @@ void multiply(const Bf16Product& product) {
 
 void unpack_tile(const PackedLinear& weights, size_t tile, size_t begin, size_t end,
                  uint16_t* out) {
+    if (weights.is_bf16()) {
+        std::memcpy(out, weights.numbers(tile, begin), (end - begin) * tile_block * sizeof *out);
+        return;
+    }
     with_type(weights.type(), [&](auto type) {
         simd::unpack_k_blocks<Group<type>>(weights, tile, begin, end, out);
     });

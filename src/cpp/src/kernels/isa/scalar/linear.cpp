@@ -116,6 +116,7 @@ void quantize(const float* x, size_t stride, size_t k_block_begin, size_t k,
 
 void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlock& block,
               const TileOutput& output) {
+    if (weights.is_bf16()) refuse_weights_of_bf16();
     float sums[max_block_rows][tile_rows] = {};
     float scales[tile_rows], minima[tile_rows];
     for (size_t c = 0; c < weights.k_blocks(); ++c) {
@@ -184,6 +185,10 @@ void pack_row(const float* x, size_t k, size_t rows_of_tile, uint16_t* out) {
 }
 
 void unpack(const PackedLinear& weights, size_t tile, size_t begin, size_t end, uint16_t* out) {
+    if (weights.is_bf16()) {
+        std::memcpy(out, weights.numbers(tile, begin), (end - begin) * tile_block * sizeof *out);
+        return;
+    }
     float scales[tile_rows], minima[tile_rows];
     const uint8_t* in = weights.tile(tile);
     for (size_t c = 0; c < end; ++c) {
@@ -215,7 +220,7 @@ void multiply(const Bf16Product& product) {
                               r % reference_tile_rows * row_block;
         for (size_t n = 0; n < out.columns; ++n) {
             const uint16_t* weights =
-                product.weights + n / tile_rows * product.k_blocks * tile_block + n % tile_rows * 2;
+                product.weights + n / tile_rows * product.weight_stride + n % tile_rows * 2;
             const float initial = out.initial ? out.initial[r * out.initial_stride + n] : 0.0f;
             out.output[r * out.output_stride + n] = dot(row, weights, product.k_blocks, initial);
         }
