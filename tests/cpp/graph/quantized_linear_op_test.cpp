@@ -153,13 +153,14 @@ TEST(UseQuantizedLinear, SaysWhyAMatMulStays) {
     plain->set_friendly_name("plain");
     small->set_friendly_name("small");
     across->set_friendly_name("across");
-    const auto model = model_of({plain, small, across}, x);
+    const auto other = linear(x, draw.floats(ov::element::f32, {8, 64}, -1, 1));
+    const auto model = model_of({plain, other, small, across}, x);
     const auto report = use_quantized_linear(model);
     EXPECT_EQ(report.num_matrices, 0u);
     ASSERT_EQ(report.left.size(), 3u);
     std::string all;
     for (const std::string& sentence : report.left) all += sentence + "\n";
-    for (const char* part : {"plain stays with OpenVINO: its weights are f32",
+    for (const char* part : {" and 1 more stay with OpenVINO: its weights are f32",
                              "small stays with OpenVINO: its weights are in groups of 16",
                              "across stays with OpenVINO: its weights are not [outputs, inputs]"})
         EXPECT_NE(all.find(part), std::string::npos) << all;

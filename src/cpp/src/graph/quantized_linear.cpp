@@ -47,16 +47,13 @@ bool has_constant_weights(const ov::Node* node) {
 std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& report) {
     std::vector<Group> groups;
     std::map<std::tuple<ov::Node*, size_t, bool>, size_t> known;
-    std::map<std::string, std::vector<std::string>> stacks;  // of experts: names by reason
+    std::map<std::string, std::vector<std::string>> left;  // names by reason
     for (const auto& node : model.get_ordered_ops()) {
         const auto matmul = ov::as_type_ptr<MatMul>(node);
         if (!matmul || !has_constant_weights(matmul->get_input_node_ptr(1))) continue;
         const std::string reason = obstacle(*matmul);
         if (!reason.empty()) {
-            const bool stack = matmul->get_input_partial_shape(1).size() > 2;
-            stack ? stacks[reason].push_back(matmul->get_friendly_name())
-                  : report.left.push_back(matmul->get_friendly_name() +
-                                          " stays with OpenVINO: " + reason);
+            left[reason].push_back(matmul->get_friendly_name());
             continue;
         }
         const ov::Output<ov::Node> input = matmul->input_value(0);
@@ -67,7 +64,7 @@ std::vector<Group> find_groups(const ov::Model& model, QuantizedLinearReport& re
         if (fresh) groups.emplace_back();
         groups[at->second].push_back(matmul);
     }
-    for (const auto& [reason, names] : stacks)
+    for (const auto& [reason, names] : left)
         report.left.push_back(names.size() == 1 ? names[0] + " stays with OpenVINO: " + reason
                                                 : concat(names[0], " and ", names.size() - 1,
                                                          " more stay with OpenVINO: ", reason));
