@@ -188,6 +188,7 @@ std::shared_ptr<RoutedExperts> only_experts(const ov::Model& model) {
 }
 
 void expect_layer(Mlp mlp, Router router, const ov::element::Type& type) {
+    const bool in_bf16 = kernels::takes_16_bit_weights(detected_isa());  // 60 rows, else in int8
     LayerGraph graph;
     const auto model = graph.model(graph.layer(graph.x, mlp, router, type));
     Draw draw(5);
@@ -200,7 +201,7 @@ void expect_layer(Mlp mlp, Router router, const ov::element::Type& type) {
         const auto node = only_experts(*replaced);
         ASSERT_TRUE(node);
         EXPECT_EQ(node->attributes().router == nullptr, router == Router::unknown);
-        EXPECT_LT(relative_error(run(replaced, x).at(0), expected), 0.01)
+        EXPECT_LT(relative_error(run(replaced, x).at(0), expected), in_bf16 ? 0.01 : 0.03)
             << "mlp " << int(mlp) << ", router " << int(router) << ", " << type;
     }
 }

@@ -86,7 +86,7 @@ def test_weights_of_16_bits_are_taken_where_products_of_bf16_are_fast(
     folder = convert(source, tmp_path / "model", weight_format="f16", progress=False)
     found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", {})
     if "for weights of 16 bits in bf16" not in found.linear:
-        assert all("products of bf16 are not fast on this processor" in why for why in found.left)
+        assert any("products of bf16 are not fast on this processor" in why for why in found.left)
         return
     assert operation_counts(folder)[("pagewheel", "NativeRegion")] == 1
     text = TEXT[:600]
