@@ -197,7 +197,14 @@ def make(name: str, **others: Any) -> tuple[Any, MtpHead]:
 
 @torch.no_grad()
 def make_eagle3(name: str) -> tuple[Any, Eagle3Head]:
-    """A Llama's head drafts some of its tokens, Gemma's all."""
+    """A Llama's head drafts some of its tokens, Gemma's all. f16 holds all weights of the head."""
+    model, head = _make_eagle3(name)
+    for each in head.parameters():
+        each.data = each.data.half().float()
+    return model, head
+
+
+def _make_eagle3(name: str) -> tuple[Any, Eagle3Head]:
     if name == "llama-even":
         model = make_model(name, num_hidden_layers=9)
         model.model.embed_tokens.weight.data *= 4  # which so many layers change less

@@ -58,25 +58,28 @@ def sources(models: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return model_folder, tiny_heads.save_eagle3(head, path / "head")
 
 
-def converted(sources: tuple[Path, Path | None], path: Path, **options: Any) -> Drafted:
-    model, head = (
-        None if each is None else convert(each, path / each.name, progress=False, **options)
-        for each in sources
-    )
-    assert model is not None
+def converted(
+    sources: tuple[Path, Path | None], path: Path, weight_format: str, head_format: str
+) -> Drafted:
+    folder, head_folder = sources
+    head = None
+    if head_folder is not None:
+        head = convert(head_folder, path / "head", progress=False, weight_format=head_format)
+    model = convert(folder, path / "model", progress=False, weight_format=weight_format)
     return Drafted(model, head)
 
 
 @pytest.fixture(scope="module")
 def drafted(sources: tuple[Path, Path | None], tmp_path_factory: pytest.TempPathFactory) -> Drafted:
-    return converted(sources, tmp_path_factory.mktemp("converted"))
+    """Rounded no further than the reference."""
+    return converted(sources, tmp_path_factory.mktemp("converted"), "auto", "f16")
 
 
 @pytest.fixture(scope="module")
 def int8_drafted(
     sources: tuple[Path, Path | None], tmp_path_factory: pytest.TempPathFactory
 ) -> Drafted:
-    return converted(sources, tmp_path_factory.mktemp("int8"), weight_format="int8")
+    return converted(sources, tmp_path_factory.mktemp("int8"), "int8", "auto")
 
 
 def config(count: int, **parameters: Any) -> pagewheel.GenerationConfig:

@@ -230,7 +230,7 @@ def write_huggingface_folder(
         check_vocabulary_size(str(path), vocabulary, arch)
         text_config = {**tokenizer_config(vocabulary), **settings}
         generation = generation or generation_config(vocabulary)
-    compression = compression.chosen(source.num_parameters)
+    compression = compression.chosen(source.num_parameters, only_drafts=arch.eagle3 is not None)
 
     def compressed(source: HuggingFaceSource) -> WeightReader:
         return compressing(source.weight, compression, source.give_back_pages)

@@ -95,6 +95,11 @@ def test_large_models_become_int8_by_themselves() -> None:
     assert Compression("f16").chosen(2_000_000_000).weight_format == "f16"
 
 
+def test_what_only_drafts_becomes_int8_by_itself() -> None:
+    assert Compression().chosen(1, only_drafts=True).weight_format == "int8"
+    assert Compression("f16").chosen(1, only_drafts=True).weight_format == "f16"
+
+
 @pytest.mark.parametrize(
     ("name", "options", "kind"),
     [

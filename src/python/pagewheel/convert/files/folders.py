@@ -23,7 +23,7 @@ from pathlib import Path
 from ...errors import InvalidArgumentError
 
 # Part of the cache key: raise it whenever the same source gives another folder.
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 
 # The version of pagewheel.json's keys: a reader that knows only lower ones refuses the folder. Its
 # number stands in model/json_file.hpp of the C++ core, which says when it is raised.

@@ -16,8 +16,8 @@ AUTO_INT8_PARAMETERS = 1_000_000_000
 class Compression:
     """How matrices are stored.
 
-    "auto": as the checkpoint has them, from a billion parameters on int8. "f16". "int8": a
-    scale for each row. "int4": a scale for each group of `group_size` (where rows are no
+    "auto": as the checkpoint has them, from a billion parameters on int8, and of heads of EAGLE-3
+    int8. "f16". "int8": a scale for each row. "int4": a scale for each group of `group_size` (where rows are no
     multiple of it, of the largest smaller one that fits, else int8); embeddings and head int8.
     `symmetric`: no zero points. The router of experts stays as it is.
     """
@@ -35,9 +35,12 @@ class Compression:
             sizes = ", ".join(map(str, GROUP_SIZES))
             raise InvalidArgumentError(f"group_size is {self.group_size}; allowed: {sizes}")
 
-    def chosen(self, num_parameters: int) -> Compression:
-        """With "auto" resolved to "int8" where the model is large."""
-        if self.weight_format == "auto" and num_parameters > AUTO_INT8_PARAMETERS:
+    def chosen(self, num_parameters: int, only_drafts: bool = False) -> Compression:
+        """With "auto" resolved to "int8" where the model is large, or its tokens are only drafts:
+        the time of its weights is what a draft costs, and no answer is less exact.
+        """
+        is_int8 = only_drafts or num_parameters > AUTO_INT8_PARAMETERS
+        if self.weight_format == "auto" and is_int8:
             return replace(self, weight_format="int8")
         return self
 
