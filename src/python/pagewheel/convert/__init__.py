@@ -45,10 +45,10 @@ def convert(
     folder meanwhile stays.
 
     For Hugging Face folders: `weight_format` "auto" (as the checkpoint has them, int8 from a
-    billion parameters on and for heads of EAGLE-3), "f16", "int8" (a scale for each row) or "int4" (a scale for each
-    `group_size` of 32, 64 or 128 neighbours; embeddings and head int8); `symmetric` leaves zero
-    points out. `context_length` asks a model whose rotary frequencies depend on it (longrope)
-    for more than its original context. A GGUF file keeps its own weights.
+    billion parameters on and for heads of EAGLE-3), "f16", "int8" (a scale for each row) or
+    "int4" (a scale for each `group_size` of 32, 64 or 128 neighbours; embeddings and head int8);
+    `symmetric` leaves zero points out. `context_length` asks a model whose rotary frequencies
+    depend on it (longrope) for more than its original context. A GGUF file keeps its own weights.
 
     `progress` shows a bar on a terminal; a function is called with each stage's name instead.
 

@@ -17,9 +17,9 @@ class Compression:
     """How matrices are stored.
 
     "auto": as the checkpoint has them, from a billion parameters on int8, and of heads of EAGLE-3
-    int8. "f16". "int8": a scale for each row. "int4": a scale for each group of `group_size` (where rows are no
-    multiple of it, of the largest smaller one that fits, else int8); embeddings and head int8.
-    `symmetric`: no zero points. The router of experts stays as it is.
+    int8. "f16". "int8": a scale for each row. "int4": a scale for each group of `group_size`
+    (where rows are no multiple of it, of the largest smaller one that fits, else int8); embeddings
+    and head int8. `symmetric`: no zero points. The router of experts stays as it is.
     """
 
     weight_format: str = "auto"
