@@ -12,7 +12,7 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
-from convert import gguf_hybrids
+from convert import gguf_hybrids, gguf_kimi
 from convert.gguf_delta_nets import delta_net_tensors
 from convert.gguf_writing import add_tensor, finish
 from gguf.constants import GGMLQuantizationType as Kind
@@ -39,6 +39,7 @@ ARCHITECTURES = {
     "qwen3_next": "qwen3next",
     "qwen3_5_text": "qwen35",
     "qwen3_5_moe_text": "qwen35moe",
+    "kimi_linear": "kimi-linear",
     **gguf_hybrids.ARCHITECTURES,
 }
 _GEMMA4_SCALES = {
@@ -71,13 +72,15 @@ def write(
     # A plain object: transformers' own refuses numbers that differ between layers.
     numbers = SimpleNamespace(**model.config.to_dict(), fused_latent=fused_latent)
     numbers.num_heads_behind = 0 if head is None else 1
-    hybrid = model.config.model_type in gguf_hybrids.ARCHITECTURES
+    hybrid = gguf_hybrids if model.config.model_type in gguf_hybrids.ARCHITECTURES else None
+    if name == "kimi-linear":
+        hybrid = gguf_kimi
     if hybrid:
-        gguf_hybrids.add_numbers(writer, model.config)
+        hybrid.add_numbers(writer, model.config)
     else:
         _add_numbers(writer, numbers, name)
     _add_vocabulary(writer, model.config.vocab_size)
-    tensors = gguf_hybrids.tensors(model) if hybrid else _tensors(model, name, fused_latent, head)
+    tensors = hybrid.tensors(model) if hybrid else _tensors(model, name, fused_latent, head)
     for tensor, values in tensors.items():
         array = np.ascontiguousarray(values.detach().float().numpy())
         stem = tensor.removesuffix("_exps.weight")

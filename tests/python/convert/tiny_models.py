@@ -243,7 +243,7 @@ WITH_STATES = (
     *("olmo_hybrid", "kimi_linear"),
 )
 # Read from Hugging Face folders alone.
-WITHOUT_GGUF = ("kimi_linear", "olmo_hybrid")
+WITHOUT_GGUF = ("olmo_hybrid",)
 
 
 def make(name: str, **others: Any) -> PreTrainedModel:

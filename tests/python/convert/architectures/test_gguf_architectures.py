@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import openvino as ov
 import pytest
@@ -17,7 +19,10 @@ from pagewheel.convert import ConversionError
 from pagewheel.convert.gguf.file import GGUFFile
 from pagewheel.convert.gguf.source import GGUFSource
 from pagewheel.convert.graph.model import build_model
+from pagewheel.convert.weights.weight import dense_f32
 
+# Files have one number of heads for both kinds of layers.
+KIMI = {"linear_num_heads": 6}
 # What llama.cpp's files have no key for is left at the value that llama.cpp takes.
 CHANGES: dict[str, dict[str, Any]] = {
     "qwen3_5-odd": {"layer_types": ["linear_attention", "full_attention", "linear_attention"]},
@@ -37,6 +42,8 @@ CHANGES: dict[str, dict[str, Any]] = {
         ),
     },
     "nemotron_h": {"time_step_min": 1e-9},
+    "kimi_linear": KIMI,
+    "kimi_linear-odd": {**KIMI, "q_lora_rank": None},
     "llama3": {"attention_bias": False, "mlp_bias": False},
     "mistral": {"sliding_window": None},
     "mixtral": {"sliding_window": None},
@@ -110,6 +117,49 @@ def test_an_expert_may_have_tensors_of_its_own(tmp_path: Path) -> None:
         assert relative(got, tiny_models.logits(model, ids)) < 1e-4
         del file.tensors["blk.0.ffn_up.3.weight"]
         with pytest.raises(ConversionError, match=r"4 tensors like 'blk\.0\.ffn_up\.0\.weight'"):
+            GGUFSource(file)
+
+
+def test_kimis_projections_may_have_types_that_differ(tmp_path: Path) -> None:
+    """As quantised files have them: values more bits than queries and keys."""
+    model = tiny_models.make("kimi_linear", **KIMI)
+    with GGUFFile(write(model, tmp_path / "model.gguf")) as file:
+        rows = []
+        for each, kind in (("q", Kind.Q5_1), ("k", Kind.F16), ("v", Kind.Q8_0)):
+            tensor = file.tensors[f"blk.0.attn_{each}.weight"]
+            data = gguf.quantize(tensor.data.view(np.float32), kind).view(np.uint8)
+            file.tensors[tensor.name] = replace(tensor, type=kind, data=data)
+            rows.append(gguf.dequantize(data, kind))
+        weight = GGUFSource(file).weight("layers.0.linear_attn.in_proj_qkv")
+    assert weight.shape == (3 * 192, 96)
+    assert weight.element_type == ov.Type.i8
+    want = np.concatenate(rows)
+    assert np.abs(dense_f32(weight) - want).max() < np.abs(want).max() / 250
+
+
+@pytest.mark.parametrize(
+    ("tensor", "shape", "key", "value", "says"),
+    [
+        ("blk.0.ssm_conv1d_k.weight", None, "", 0, r"'blk\.0\.ssm_conv1d_k\.weight' is missing"),
+        ("blk.2.ssm_conv1d_v.weight", (1, 32, 1, 24), "", 0, r"shape \[1, 32, 1, 24\]"),
+        ("blk.0.attn_k.weight", (96, 192), "", 0, r"shape \[96, 192\], the metadata asks"),
+        ("", None, "kda.head_dim", 0, "must be positive"),
+        ("", None, "expert_gating_func", 1, "expert_gating_func must be 2, got 1"),
+        ("", None, "attention.head_count_kv", [0, 1], "must be 3 integers"),
+        ("", None, "ssm.conv_kernel", 1 << 20, "convolutions"),
+    ],
+)
+def test_a_damaged_kimi_is_refused(
+    tmp_path: Path, tensor: str, shape: tuple[int, ...] | None, key: str, value: Any, says: str
+) -> None:
+    with GGUFFile(write(tiny_models.make("kimi_linear", **KIMI), tmp_path / "model.gguf")) as file:
+        if key:
+            file.metadata[f"kimi-linear.{key}"] = value
+        elif shape is None:
+            del file.tensors[tensor]
+        else:
+            file.tensors[tensor] = replace(file.tensors[tensor], shape=shape)
+        with pytest.raises(ConversionError, match=says):
             GGUFSource(file)
 
 

@@ -104,7 +104,7 @@ def config_of_grouped_experts(file: GGUFConfig) -> Config:
     }
 
 
-def _config(file: GGUFConfig) -> Config:
+def config_of_deepseek(file: GGUFConfig) -> Config:
     """V2, V3 and what is built like them."""
     rotated = file.integer("rope.dimension_count")
     sigmoid = file.integer("expert_gating_func", 1) == SIGMOID
@@ -117,10 +117,8 @@ def _config(file: GGUFConfig) -> Config:
         kv_heads=heads,
         head_size=rotated,
     )
-    sizes = {
-        name: file.integer(f"attention.{name}_length_mla", file.integer(f"attention.{name}_length"))
-        for name in ("key", "value")
-    }
+    suffix = "_mla" if file.has("attention.key_length_mla") else ""
+    sizes = {name: file.integer(f"attention.{name}_length{suffix}") for name in ("key", "value")}
     if sizes["key"] <= rotated:
         raise file.fail(f"key heads of {sizes['key']} with {rotated} rotated channels")
     normalised = file.metadata.get(file.key("expert_weights_norm"), bool, False)
@@ -216,6 +214,16 @@ _V3 = {
     "routed_scaling_factor": 2.5,
 }
 
+GGUF_NAMES = {
+    "mlp.gate.e_score_correction": "exp_probs_b",
+    "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "self_attn.kv_b_proj": "attn_kv_b",
+}
+
 FAMILY = Family(
     (
         ModelType("deepseek_v2", partial(_read, routing=Routing.SOFTMAX), _V2, recipe_of_latent),
@@ -224,16 +232,8 @@ FAMILY = Family(
     (
         GGUFArchitecture(
             "deepseek2",
-            _config,
-            names={
-                "mlp.gate.e_score_correction": "exp_probs_b",
-                "self_attn.q_a_proj": "attn_q_a",
-                "self_attn.q_a_layernorm": "attn_q_a_norm",
-                "self_attn.q_b_proj": "attn_q_b",
-                "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
-                "self_attn.kv_a_layernorm": "attn_kv_a_norm",
-                "self_attn.kv_b_proj": "attn_kv_b",
-            },
+            config_of_deepseek,
+            names=GGUF_NAMES,
             fused_as_in_checkpoint=True,
         ),
     ),

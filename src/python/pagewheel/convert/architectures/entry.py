@@ -99,7 +99,8 @@ class FilePart:
     """Where a GGUF file keeps a layer's weight, named without the block.
 
     `rows` are taken from a tensor of `shape`; then blocks of columns, as many as `columns` are
-    long, change their order. `negative_exponential`: the file holds -exp(weight).
+    long, change their order. `negative_exponential`: the file holds -exp(weight). `below`: parts
+    whose rows follow.
     """
 
     tensor: str
@@ -107,6 +108,7 @@ class FilePart:
     rows: tuple[int, ...] | None = None
     columns: tuple[int, ...] | None = None
     negative_exponential: bool = False
+    below: tuple[FilePart, ...] = ()
 
 
 @dataclass(frozen=True)

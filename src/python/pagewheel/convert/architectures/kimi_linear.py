@@ -7,8 +7,17 @@ from dataclasses import replace
 
 from ..decoder.architecture import Architecture, Experts, GatedDeltaNet, Routing
 from ..decoder.rotary import rotary_embedding
-from .deepseek import grouped_experts, latent_attention, latent_rotary, recipe_of_latent
-from .entry import Family, ModelType, Part, Recipe, tensor_name
+from .deepseek import (
+    GGUF_NAMES,
+    SIGMOID,
+    config_of_deepseek,
+    grouped_experts,
+    latent_attention,
+    latent_rotary,
+    recipe_of_latent,
+)
+from .entry import Family, FilePart, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
+from .gguf_config import Config, GGUFConfig
 from .llama import recipe_of_mixtral
 from .olmo_hybrid import joined_projections
 from .qwen_hybrid import attending_layers
@@ -85,6 +94,45 @@ def _recipe(arch: Architecture, name: str) -> Recipe | None:
     return joined_projections(layer.mixer, prefix, found[3]) or (Part(own),)
 
 
+def _file_part(arch: Architecture, name: str) -> FilePart | None:
+    """llama.cpp keeps queries, keys and values in tensors of their own, as the checkpoint does."""
+    found = re.fullmatch(r"layers\.(\d+)\.linear_attn\.(in_proj_qkv|conv1d|A_log)", name)
+    if found is None:
+        return None
+    net = arch.layers[int(found[1])].mixer
+    assert isinstance(net, GatedDeltaNet)
+    if found[2] == "A_log":
+        return FilePart("ssm_a", (net.value_heads, 1), negative_exponential=True)
+    is_conv = found[2] == "conv1d"
+    stem, columns = ("ssm_conv1d_", net.length) if is_conv else ("attn_", arch.hidden_size)
+    keys, values = (
+        FilePart(f"{stem}{each}.weight", (width, columns))
+        for each, width in (("k", net.key_width), ("v", net.value_width))
+    )
+    return FilePart(f"{stem}q.weight", keys.shape, below=(keys, values))
+
+
+def _config(file: GGUFConfig) -> Config:
+    """DeepSeek V3's, by Kimi's names. Experts' weights are normalised whatever the file says."""
+    gating = file.integer("expert_gating_func")
+    if gating != SIGMOID:
+        raise file.fail(f"{file.key('expert_gating_func')} must be {SIGMOID}, got {gating}")
+    values = config_of_deepseek(file)
+    kinds = ("linear_attention", "full_attention")
+    return {
+        **values,
+        **{own: values[name] for name, own in _NAMES.items()},
+        "architectures": ["KimiLinearForCausalLM"],
+        "model_type": "kimi_linear",
+        "moe_renormalize": True,
+        "layer_types": [kinds[each > 0] for each in file.each_layer("attention.head_count_kv")],
+        # llama.cpp knows one number of heads for both kinds of layers.
+        "linear_num_heads": values["num_attention_heads"],
+        "linear_head_dim": file.integer("kda.head_dim"),
+        "linear_conv_kernel_dim": file.integer("ssm.conv_kernel"),
+    }
+
+
 _DEFAULTS = {
     "vocab_size": 163840,
     "hidden_size": 2304,
@@ -112,4 +160,25 @@ _DEFAULTS = {
 }
 
 # transformers writes a dense MLP under the experts' name.
-FAMILY = Family((ModelType("kimi_linear", _kimi_linear, _DEFAULTS, _recipe, recipe_of_mixtral),))
+FAMILY = Family(
+    (ModelType("kimi_linear", _kimi_linear, _DEFAULTS, _recipe, recipe_of_mixtral),),
+    (
+        GGUFArchitecture(
+            "kimi-linear",
+            _config,
+            names={
+                **GGUF_NAMES,
+                "linear_attn.in_proj_b": "ssm_beta",
+                "linear_attn.in_proj_a_down": "ssm_f_a",
+                "linear_attn.in_proj_a": "ssm_f_b",
+                "linear_attn.in_proj_z_down": "ssm_g_a",
+                "linear_attn.in_proj_z": "ssm_g_b",
+                "linear_attn.dt": "ssm_dt",
+                "linear_attn.norm": "ssm_norm",
+                "linear_attn.out_proj": "attn_output",
+            },
+            part=_file_part,
+            fused_as_in_checkpoint=True,
+        ),
+    ),
+)

@@ -8,8 +8,8 @@ block layouts are those of ggml-common.h and are tested against the `gguf` packa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -281,22 +281,55 @@ def decode(name: str, kind: Kind, shape: tuple[int, ...], data: Bytes) -> Weight
         dtype, element_type = _DENSE[kind]
         return DenseWeight(np.ascontiguousarray(data).view(dtype).reshape(shape), element_type)
     if kind not in _QUANTIZED:
-        raise ConversionError(
-            f"tensor {name!r} has type {kind.name}; supported are {', '.join(SUPPORTED_TYPES)}"
-        )
+        _refuse(name, kind)
     decode_rows = _QUANTIZED[kind]
     if kind == Kind.MXFP4 and len(shape) < 3:
         decode_rows = _widen_mxfp4
-    step = max(1, _CHUNK_BYTES // data.shape[1])
-    rows = QuantizedRows(len(data))
-    for start in range(0, len(data), step):
-        chunk = decode_rows(data[start : start + step])
-        zero_point = chunk.zero_point
-        if not np.isfinite(chunk.scale).all() or (
-            isinstance(zero_point, np.ndarray) and not np.isfinite(zero_point).all()
-        ):
-            raise ConversionError(f"tensor {name!r} holds a scale or minimum that is not finite")
-        rows.put(start, chunk)
+    return _decode_rows(name, shape, [(decode_rows, data)])
+
+
+def decode_joined(name: str, shape: tuple[int, ...], parts: Sequence[tuple[Kind, Bytes]]) -> Weight:
+    """Gives the weight whose rows are those of several tensors, one after the other.
+
+    Where their types differ, f32 or i8 holds them all. Raises ConversionError as `decode` does.
+    """
+    kinds = {kind for kind, _ in parts}
+    if len(kinds) == 1:
+        return decode(name, kinds.pop(), shape, np.concatenate([data for _, data in parts]))
+    for kind in kinds - _DENSE.keys() - _QUANTIZED.keys():
+        _refuse(name, kind)
+    if kinds <= _DENSE.keys():
+        rows = [dequantize(data, kind) for kind, data in parts]
+        return DenseWeight(np.concatenate(rows).reshape(shape), ov.Type.f32)
+    return _decode_rows(name, shape, [(_decode_through_floats(kind), data) for kind, data in parts])
+
+
+def _refuse(name: str, kind: Kind) -> NoReturn:
+    raise ConversionError(
+        f"tensor {name!r} has type {kind.name}; supported are {', '.join(SUPPORTED_TYPES)}"
+    )
+
+
+def _decode_rows(
+    name: str,
+    shape: tuple[int, ...],
+    parts: Sequence[tuple[Callable[[Bytes], QuantizedWeight], Bytes]],
+) -> QuantizedWeight:
+    rows = QuantizedRows(sum(len(data) for _, data in parts))
+    begin = 0
+    for decode_rows, data in parts:
+        step = max(1, _CHUNK_BYTES // data.shape[1])
+        for start in range(0, len(data), step):
+            chunk = decode_rows(data[start : start + step])
+            zero_point = chunk.zero_point
+            if not np.isfinite(chunk.scale).all() or (
+                isinstance(zero_point, np.ndarray) and not np.isfinite(zero_point).all()
+            ):
+                raise ConversionError(
+                    f"tensor {name!r} holds a scale or minimum that is not finite"
+                )
+            rows.put(begin + start, chunk)
+        begin += len(data)
     return rows.weight(shape[:-1])
 
 

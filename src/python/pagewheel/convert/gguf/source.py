@@ -31,7 +31,7 @@ from ..weights.weight import (
     dense_f32,
     with_column_blocks,
 )
-from .blocks import decode, decode_transposed
+from .blocks import decode, decode_joined, decode_transposed
 from .file import GGUFFile
 
 _OUTSIDE_LAYERS = {
@@ -81,13 +81,14 @@ class _Place:
     """Where a weight is: a tensor of `shape`, of which `rows` are the weight's, in their order.
 
     Rows are counted over all dimensions but the last. `transposed`: the tensor's last two
-    dimensions are swapped first.
+    dimensions are swapped first. `below` are tensors whose rows follow.
     """
 
     tensor: str
     shape: tuple[int, ...]
     rows: slice | npt.NDArray[np.intp] | None = None
     transposed: bool = False
+    below: tuple[_Place, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,13 +163,17 @@ class GGUFSource:
         Raises ConversionError for a type that is not supported.
         """
         place, shape = self._places[name], self._shapes[name]
-        tensor = self._tensors[place.tensor]
+        tensors = [self._tensors[each.tensor] for each in (place, *place.below)]
+        tensor = tensors[0]
         self._pages.give_back()
-        for each in tensor.experts if isinstance(tensor, _ExpertStack) else (tensor,):
-            self._pages.hold(each.pages)
+        for one in tensors:
+            for each in one.experts if isinstance(one, _ExpertStack) else (one,):
+                self._pages.hold(each.pages)
         weight: Weight
         try:
-            if place.transposed:
+            if place.below:
+                weight = decode_joined(name, shape, [(each.type, each.data) for each in tensors])
+            elif place.transposed:
                 weight = decode_transposed(place.tensor, tensor.type, place.shape, tensor.data)
             else:
                 data = tensor.data if place.rows is None else tensor.data[place.rows]
@@ -297,18 +302,18 @@ class GGUFSource:
         return _Place(tensor, (heads, rows, columns))
 
     def _check_tensors(self) -> None:
-        for place in self._places.values():
+        places = [each for one in self._places.values() for each in (one, *one.below)]
+        for place in places:
             tensor = self._tensors.get(place.tensor)
             if tensor is None:
                 raise ConversionError(f"{self.file.path}: the tensor {place.tensor!r} is missing")
-            # llama.cpp writes a matrix of one row as a vector.
-            if tensor.shape not in (place.shape, place.shape[place.shape[0] == 1 :]):
+            if _without_ones(tensor.shape) != _without_ones(place.shape):
                 raise ConversionError(
                     f"{self.file.path}: tensor {place.tensor!r} has shape {list(tensor.shape)}, "
                     f"the metadata asks for {list(place.shape)}"
                 )
         # Without a weight, a model would run and be wrong.
-        known = {place.tensor for place in self._places.values()} | _ROTARY_TENSORS
+        known = {place.tensor for place in places} | _ROTARY_TENSORS
         for index, attention in self.architecture.attentions.items():
             if attention.cache_of is not None:  # its own keys and values are never read
                 known |= {f"blk.{index}.{each}.weight" for each in _KEYS_AND_VALUES}
@@ -382,9 +387,15 @@ def _tensor_name(part: str, in_layers: Mapping[str, str]) -> str:
     return name if "." in name else f"{name}.{'bias' if stem != part else 'weight'}"
 
 
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """llama.cpp writes a matrix of one row as a vector, and others with dimensions of 1."""
+    return (*(each for each in shape[:-1] if each != 1), shape[-1])
+
+
 def _place_of_part(part: FilePart, block: str) -> _Place:
     rows = None if part.rows is None else np.array(part.rows, np.intp)
-    return _Place(block + part.tensor, part.shape, rows)
+    below = tuple(_place_of_part(each, block) for each in part.below)
+    return _Place(block + part.tensor, part.shape, rows, below=below)
 
 
 def _place_of_rows(

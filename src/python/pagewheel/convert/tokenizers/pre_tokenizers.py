@@ -43,9 +43,13 @@ _QWEN35 = (
 )
 
 
-def _cased_words(ending: str, digits: str) -> str:
-    """The pattern of o200k and Tekken: a word goes from capitals to small letters."""
-    upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+def _cased_words(ending: str, digits: str, letter: str = "{}") -> str:
+    """The pattern of o200k and Tekken: a word goes from capitals to small letters.
+
+    `letter` is the pattern of a letter, with {} for the class it must be of.
+    """
+    upper = letter.format(r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]")
+    lower = letter.format(r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]")
     return (
         rf"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+{ending}"
         rf"|[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*{ending}"
@@ -55,6 +59,9 @@ def _cased_words(ending: str, digits: str) -> str:
 
 _TEKKEN = _cased_words("", "")
 _GPT4O = _cased_words(f"{_CONTRACTION}?", "{1,3}")
+# Kimi's: Chinese characters are words of their own. PCRE2's \p{Han} has what other scripts share.
+_KIMI = _cased_words(f"{_CONTRACTION}?", "{1,3}", r"(?:(?!\p{{sc:Han}}){})")
+_KIMI = rf"\p{{sc:Han}}+|{_KIMI}".replace("/", "")
 _DEEPSEEK_V3 = (
     r"\p{N}{1,3}",
     r"[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+",
@@ -143,6 +150,7 @@ _KINDS: Mapping[PreTokenizer, tuple[str, ...]] = {
     PreTokenizer((_QWEN35,)): ("qwen35",),
     PreTokenizer((_TEKKEN,), whole_pieces=True): ("tekken",),
     PreTokenizer((_GPT4O,)): ("gpt-4o", "llama4", "kanana2", "minimax-m2"),
+    PreTokenizer((_KIMI,)): ("kimi-k2",),
     PreTokenizer(_DEEPSEEK_V3): ("deepseek-v3", "hunyuan-dense", "joyai-llm"),
     PreTokenizer(_DEEPSEEK_CODER): ("deepseek-coder",),
     PreTokenizer(_DEEPSEEK_LLM): ("deepseek-llm",),
