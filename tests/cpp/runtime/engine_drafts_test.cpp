@@ -122,21 +122,23 @@ TEST_P(EngineDraftsWithStates, AnswersAreTheSameWithAnyDrafts) {
     config.enable_prefix_caching = true;
     config.num_kv_blocks = 30 + 6 * blocks_per_state;
     config.max_num_batched_tokens = 20;
-    const auto run = [&](size_t num_drafts, size_t percent_wrong) {
-        if (num_drafts > 0)
+    const auto run = [&](size_t num_assistant_tokens, size_t num_drafts, size_t percent_wrong) {
+        if (num_assistant_tokens > 0)
             drafter = std::make_unique<ScriptedDrafter>(most_likely, num_drafts, percent_wrong);
         make(config);
         model->score = scores;
-        std::vector<GenerationOutput> all = answers(*engine, num_drafts);
+        std::vector<GenerationOutput> all = answers(*engine, num_assistant_tokens);
         EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
         return all;
     };
-    const std::vector<GenerationOutput> expected = run(0, 0);
+    const std::vector<GenerationOutput> expected = run(0, 0, 0);
     const size_t num_preemptions = engine->statistics().num_preemptions;
     EXPECT_GT(num_preemptions, 0u);
+    // Random, always right and silent ones are among them.
     for (const auto& [num_drafts, percent_wrong] :
-         {std::pair<size_t, size_t>{1, 30}, {3, 30}, {7, 60}, {5, 100}, {12, 5}}) {
-        const std::vector<GenerationOutput> drafted = run(num_drafts, percent_wrong);
+         {std::pair<size_t, size_t>{1, 30}, {3, 30}, {7, 60}, {5, 100}, {12, 5}, {6, 0}, {0, 0}}) {
+        const std::vector<GenerationOutput> drafted =
+            run(std::max<size_t>(1, num_drafts), num_drafts, percent_wrong);
         ASSERT_EQ(drafted.size(), expected.size());
         for (size_t i = 0; i < drafted.size(); ++i) {
             EXPECT_EQ(drafted[i].generated_ids, expected[i].generated_ids) << i;
