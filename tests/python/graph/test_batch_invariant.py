@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from conftest import F32
+from convert import tiny_models
 
 import pagewheel
+from pagewheel.convert import convert
 
 # A long one first: its prefill chunks and its decode steps lie among the others' steps.
 PROMPTS = [
@@ -56,6 +58,23 @@ def test_answers_do_not_depend_on_batch_chunks_or_cached_prefixes(
     assert [answers(cached, [prompt])[0] for prompt in PROMPTS] == alone
     assert answers(cached, PROMPTS) == alone
     assert cached.get_metrics().prefix_cache_hit_tokens > 500
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_moe"])
+def test_weights_of_16_bits_take_it_where_products_of_bf16_are_fast(
+    name: str, tmp_path: Path
+) -> None:
+    source = tiny_models.save(tiny_models.make(name), tmp_path / "source")
+    folder = convert(source, tmp_path / "model", weight_format="f16", progress=False)
+    found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", {})
+    if "for weights of 16 bits in bf16" not in found.linear:
+        with pytest.raises(ValueError, match="batch_invariant is true"):
+            make_pipeline(folder)
+        return
+    prompts = ["A wheel that turns", *PROMPTS[1:4], "A wheel that turns pages, line by line. " * 3]
+    alone = [answers(make_pipeline(folder), [prompt])[0] for prompt in prompts]
+    assert answers(make_pipeline(folder), prompts) == alone
+    assert answers(make_pipeline(folder, batched_tokens=37), prompts[::-1]) == alone[::-1]
 
 
 def test_without_it_the_bits_depend_on_the_batch(smollm2_folder: Path) -> None:
