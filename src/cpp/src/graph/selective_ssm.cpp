@@ -230,10 +230,12 @@ private:
 
 StateOperation selective_ssm_operation(const std::shared_ptr<ov::Node>& node,
                                        const NativeAttentionOptions& options) {
-    const auto decays = constant_under(without_reshapes(node->input_value(openvino_ssm::a)));
-    if (!decays) throw NotServed("its decay rates are no constant");
     auto config = std::make_shared<kernels::SelectiveSsmConfig>();
     config->heads = dimension(*node, openvino_ssm::x, 1);
+    // optimum-intel leaves a product with -1 in the graph.
+    const auto decays =
+        value_of_constants(without_reshapes(node->input_value(openvino_ssm::a)), config->heads);
+    if (!decays) throw NotServed("its decay rates are no constant");
     config->head_dim = dimension(*node, openvino_ssm::x, 2);
     config->groups = dimension(*node, openvino_ssm::b, 1);
     config->state_size = dimension(*node, openvino_ssm::b, 2);

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
+import openvino.opset13 as ops
 import pytest
 import torch
 from conftest import batching_pipeline, drain, greedy
 from convert import tiny_models
+from openvino_core import CORE
 
 import pagewheel
 from pagewheel._pagewheel import describe_operations
@@ -214,3 +217,33 @@ def test_a_model_without_attention_has_nothing_to_evict(tmp_path: Path) -> None:
     folder = convert(source, tmp_path / "model", progress=False)
     with pytest.raises(ValueError, match="no layer of the model attends"):
         batching_pipeline(folder, use_cache_eviction=True, num_kv_blocks=600)
+
+
+def test_decay_rates_may_be_computed_of_constants(tmp_path: Path) -> None:
+    """optimum-intel's graphs multiply Mamba 2's with an integer -1."""
+    model = tiny_models.make("granitemoehybrid")
+    folder = convert(tiny_models.save(model, tmp_path / "source"), tmp_path / "ir", progress=False)
+    graph = CORE.read_model(folder / "openvino_model.xml")
+    changed = 0
+    for node in graph.get_ordered_ops():
+        if node.get_type_name() != "Exp":
+            continue
+        product = node.input_value(0).get_node()
+        rates = product.input_value(0).get_node()
+        minus = ops.convert(ops.constant(np.int32(-1)), "f32")
+        opposite = ops.multiply(ops.constant(-rates.data), minus)
+        product.input(0).replace_source_output(opposite.output(0))
+        changed += 1
+    assert changed == 3
+    ov.save_model(graph, tmp_path / "openvino_model.xml", compress_to_fp16=False)
+    del graph, node, product, rates  # which map the file
+    for suffix in (".xml", ".bin"):
+        (tmp_path / "openvino_model").with_suffix(suffix).replace(
+            (folder / "openvino_model").with_suffix(suffix)
+        )
+    pipeline = batching_pipeline(folder, num_kv_blocks=40)
+    handle = pipeline.add_request(0, TEXT, greedy(24))
+    drain(pipeline)
+    tokens = list(handle.read_all()[0].generated_ids)
+    logits = tiny_models.logits(model, TEXT + tokens)[len(TEXT) - 1 : -1]
+    assert tokens == logits.argmax(-1).tolist()
