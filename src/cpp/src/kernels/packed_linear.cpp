@@ -216,8 +216,7 @@ PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
     check_argument((m_type != PackedType::f4e2m1 && !is_bf16()) || !weights.zero_points,
                    "weights of floats with zero points");
     check_argument(is_bf16() == !weights.scales,
-                   "weights of integers need scales, and f16 and bf16 "
-                   "have none");
+                   "weights of integers need scales, f16 and bf16 have none");
     m_k_blocks_per_group = std::min((weights.group + k_block - 1) / k_block, k_blocks());
     choose_format(weights);
     const std::shared_ptr<uint8_t> data = memory.allocate(bytes());
@@ -295,14 +294,16 @@ void PackedLinear::pack_tile(const LinearWeights& weights, size_t tile, uint8_t*
 }
 
 void PackedLinear::pack_numbers(const LinearWeights& weights, size_t tile, uint16_t* out) const {
-    const auto* all = static_cast<const uint16_t*>(weights.values);
+    const auto* all = static_cast<const uint8_t*>(weights.values);
     const size_t first = tile * tile_rows, rows = std::min(tile_rows, m_n - first);
     std::fill_n(out, tile_bytes() / sizeof *out, uint16_t(0));
     for (size_t r = 0; r < rows; ++r) {
-        const uint16_t* in = all + (first + r) * weights.row_step * m_k;
-        for (size_t k = 0; k < m_k; ++k)
+        const uint8_t* in = all + (first + r) * weights.row_step * m_k * sizeof(uint16_t);
+        for (size_t k = 0; k < m_k; ++k) {
+            const auto bits = read<uint16_t>(in, k);
             out[(k / 2 * tile_rows + r) * 2 + k % 2] =
-                weights.type == WeightType::bf16 ? in[k] : bf16_of_float(float_of_half(in[k]));
+                weights.type == WeightType::bf16 ? bits : bf16_of_float(float_of_half(bits));
+        }
     }
 }
 
