@@ -131,7 +131,8 @@ int main(int argc, char** argv) {
         {"int16", [](size_t) { return Activations::int16; }},
         {"auto", [&](size_t rows) {
              return choose_expert_activations(ActivationPrecision::automatic, sizes.rows, rows,
-                                              !sizes.mxfp4, isa);
+                                              sizes.mxfp4 ? WeightForm::other : WeightForm::u4,
+                                              isa);
          }}};
     if (has_bf16_activations(isa))
         precisions.emplace_back("bf16", [](size_t) { return Activations::bf16; });
