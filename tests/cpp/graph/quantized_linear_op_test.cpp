@@ -80,7 +80,7 @@ TEST(UseQuantizedLinear, TakesEveryDressingOfCompressedWeights) {
 
 TEST(UseQuantizedLinear, TakesWeightsOf16BitsWhereProductsOfBf16AreFast) {
     Draw draw(11);
-    const bool takes = kernels::takes_16_bit_weights(detected_isa());
+    const bool takes = kernels::has_fast_bf16(detected_isa());
     for (const ov::element::Type& type : {ov::element::f16, ov::element::bf16}) {
         const auto x = input(70);
         const Node half = converted(draw.floats(type, {50, 70}, -1, 1), ov::element::f32);

@@ -188,7 +188,7 @@ std::shared_ptr<RoutedExperts> only_experts(const ov::Model& model) {
 }
 
 void expect_layer(Mlp mlp, Router router, const ov::element::Type& type) {
-    const bool in_bf16 = kernels::takes_16_bit_weights(detected_isa());  // 60 rows, else in int8
+    const bool in_bf16 = kernels::has_fast_bf16(detected_isa());  // 60 rows, else in int8
     LayerGraph graph;
     const auto model = graph.model(graph.layer(graph.x, mlp, router, type));
     Draw draw(5);
@@ -215,7 +215,7 @@ TEST(UseRoutedExperts, TakesEachFormatOfWeights) {
     for (const ov::element::Type& type :
          {ov::element::i4, ov::element::u8, ov::element::i8, ov::element::f4e2m1})
         for (const Mlp mlp : {Mlp::silu, Mlp::gpt_oss}) expect_layer(mlp, Router::softmax, type);
-    if (!kernels::takes_16_bit_weights(detected_isa())) return;
+    if (!kernels::has_fast_bf16(detected_isa())) return;
     for (const ov::element::Type& type : {ov::element::f16, ov::element::bf16})
         for (const Mlp mlp : {Mlp::silu, Mlp::gpt_oss}) expect_layer(mlp, Router::softmax, type);
 }

@@ -53,7 +53,7 @@ TEST(ActivationChoice, LongCallsOfU4HaveInt16WhereItIsFaster) {
 
 TEST(ActivationChoice, WeightsInBf16HaveActivationsInBf16) {
     for (const Isa isa : available_isas()) {
-        EXPECT_EQ(takes_16_bit_weights(isa),
+        EXPECT_EQ(has_fast_bf16(isa),
                   automatic_activations(isa, processor_features()).many_rows == Activations::bf16);
         for (const ActivationPrecision precision :
              {ActivationPrecision::automatic, ActivationPrecision::int8, ActivationPrecision::int16,

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from conftest import F32
-from convert import tiny_models
+from float_weights import f16_folder, operations
 
 import pagewheel
-from pagewheel.convert import convert
 
 # A long one first: its prefill chunks and its decode steps lie among the others' steps.
 PROMPTS = [
@@ -64,10 +63,8 @@ def test_answers_do_not_depend_on_batch_chunks_or_cached_prefixes(
 def test_weights_of_16_bits_take_it_where_products_of_bf16_are_fast(
     name: str, tmp_path: Path
 ) -> None:
-    source = tiny_models.save(tiny_models.make(name), tmp_path / "source")
-    folder = convert(source, tmp_path / "model", weight_format="f16", progress=False)
-    found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", {})
-    if "for weights of 16 bits in bf16" not in found.linear:
+    folder = f16_folder(name, tmp_path)
+    if not operations(folder)[1]:
         with pytest.raises(ValueError, match="batch_invariant is true"):
             make_pipeline(folder)
         return

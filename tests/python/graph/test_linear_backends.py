@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import F32
 from convert import tiny_models
+from float_weights import f16_folder, operations
 from prompt_log_probs import prompt_log_probs
 
 import pagewheel
@@ -82,10 +83,9 @@ def test_norms_and_partial_rotation_of_heads_part_no_region(name: str, tmp_path:
 def test_weights_of_16_bits_are_taken_where_products_of_bf16_are_fast(
     name: str, tmp_path: Path
 ) -> None:
-    source = tiny_models.save(tiny_models.make(name), tmp_path / "source")
-    folder = convert(source, tmp_path / "model", weight_format="f16", progress=False)
-    found = pagewheel._pagewheel.describe_operations(str(folder), "CPU", {})
-    if "for weights of 16 bits in bf16" not in found.linear:
+    folder = f16_folder(name, tmp_path)
+    found, native_floats = operations(folder)
+    if not native_floats:
         assert any("products of bf16 are not fast on this processor" in why for why in found.left)
         return
     assert operation_counts(folder)[("pagewheel", "NativeRegion")] == 1

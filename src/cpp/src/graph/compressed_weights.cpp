@@ -94,7 +94,7 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
     const bool floats = type == ov::element::f16 || type == ov::element::bf16;
     if (floats != found->is_float() || !weight_type(type, found->type))
         return refuse(concat("its weights are ", type));
-    if (floats && !kernels::takes_16_bit_weights(detected_isa()))
+    if (floats && !kernels::has_fast_bf16(detected_isa()))
         return refuse(concat("its weights are ", type,
                              ", and products of bf16 are not fast on this processor"));
 

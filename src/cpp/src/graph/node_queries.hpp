@@ -19,8 +19,6 @@
 #include "openvino/op/squeeze.hpp"
 #include "openvino/op/transpose.hpp"
 #include "openvino/op/unsqueeze.hpp"
-#include "openvino/op/util/binary_elementwise_arithmetic.hpp"
-#include "openvino/op/util/unary_elementwise_arithmetic.hpp"
 #include "ops/native_op.hpp"
 
 namespace pagewheel {
@@ -63,31 +61,6 @@ inline std::shared_ptr<ov::op::v0::Constant> integers_under(const ov::Output<ov:
 /// The constant, converted or not, that `output` is; null if it is none.
 inline std::shared_ptr<ov::op::v0::Constant> constant_under(const ov::Output<ov::Node>& output) {
     return ov::as_type_ptr<ov::op::v0::Constant>(without_converts(output.get_node_shared_ptr()));
-}
-
-/// What `output` always is, of at most `most` elements: a constant, or what a few nodes compute of
-/// constants, element by element. Null if it is another value.
-inline std::shared_ptr<ov::op::v0::Constant> value_of_constants(const ov::Output<ov::Node>& output,
-                                                                size_t most, size_t nodes = 6) {
-    const auto node = output.get_node_shared_ptr();
-    if (const auto constant = ov::as_type_ptr<ov::op::v0::Constant>(node)) return constant;
-    const bool by_element = ov::is_type<ov::op::v0::Convert>(node) ||
-                            ov::is_type<ov::op::util::UnaryElementwiseArithmetic>(node) ||
-                            ov::is_type<ov::op::util::BinaryElementwiseArithmetic>(node);
-    if (nodes == 0 || !by_element) return nullptr;
-    ov::TensorVector inputs, outputs;
-    std::vector<std::shared_ptr<ov::op::v0::Constant>> held;  // whose memory the inputs are
-    for (const auto& input : node->input_values()) {
-        const auto constant = value_of_constants(input, most, nodes - 1);
-        if (!constant) return nullptr;
-        held.push_back(constant);
-        inputs.push_back(constant->get_tensor_view());
-    }
-    const ov::PartialShape& shape = output.get_partial_shape();
-    if (shape.is_dynamic() || ov::shape_size(shape.to_shape()) > most) return nullptr;
-    outputs.emplace_back(output.get_element_type(), shape.to_shape());
-    if (!node->evaluate(outputs, inputs)) return nullptr;
-    return std::make_shared<ov::op::v0::Constant>(outputs[0]);
 }
 
 /// The value of a constant of one element.

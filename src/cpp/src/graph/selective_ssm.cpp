@@ -18,6 +18,8 @@
 #include "openvino/op/reshape.hpp"
 #include "openvino/op/slice.hpp"
 #include "openvino/op/softplus.hpp"
+#include "openvino/op/util/binary_elementwise_arithmetic.hpp"
+#include "openvino/op/util/unary_elementwise_arithmetic.hpp"
 #include "openvino/op/variadic_split.hpp"
 #include "pagewheel/errors.hpp"
 
@@ -225,6 +227,30 @@ private:
     Output m_x;  // as it was
     size_t m_inner = 0;
 };
+
+/// What `output` always is, of at most `most` elements: a constant, or what a few nodes compute of
+/// constants, element by element. Null if it is another value.
+std::shared_ptr<Constant> value_of_constants(const Output& output, size_t most, size_t nodes = 6) {
+    const auto node = output.get_node_shared_ptr();
+    if (const auto constant = ov::as_type_ptr<Constant>(node)) return constant;
+    const bool by_element = ov::is_type<ov::op::v0::Convert>(node) ||
+                            ov::is_type<ov::op::util::UnaryElementwiseArithmetic>(node) ||
+                            ov::is_type<ov::op::util::BinaryElementwiseArithmetic>(node);
+    if (nodes == 0 || !by_element) return nullptr;
+    ov::TensorVector inputs, outputs;
+    std::vector<std::shared_ptr<Constant>> held;  // whose memory the inputs are
+    for (const auto& input : node->input_values()) {
+        const auto constant = value_of_constants(input, most, nodes - 1);
+        if (!constant) return nullptr;
+        held.push_back(constant);
+        inputs.push_back(constant->get_tensor_view());
+    }
+    const ov::PartialShape& shape = output.get_partial_shape();
+    if (shape.is_dynamic() || ov::shape_size(shape.to_shape()) > most) return nullptr;
+    outputs.emplace_back(output.get_element_type(), shape.to_shape());
+    if (!node->evaluate(outputs, inputs)) return nullptr;
+    return std::make_shared<Constant>(outputs[0]);
+}
 
 }  // namespace
 

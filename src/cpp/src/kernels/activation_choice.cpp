@@ -57,13 +57,13 @@ ActivationPrecision parse_activation_precision(const std::string& key, const std
     check_argument(name == "bf16", ParameterName(key), " is '", name,
                    "'; allowed: auto, int8, int16, bf16");
     const AutomaticActivations& choice = automatic_activations_here(detected_isa());
-    check_argument(takes_16_bit_weights(detected_isa()), ParameterName(key),
+    check_argument(has_fast_bf16(detected_isa()), ParameterName(key),
                    " is 'bf16', but the kernels are ", detected_isa().name(), "'s: ", choice.why,
                    "; allowed: auto, int8, int16");
     return ActivationPrecision::bf16;
 }
 
-bool takes_16_bit_weights(Isa isa) {
+bool has_fast_bf16(Isa isa) {
     return automatic_activations_here(isa).many_rows == Activations::bf16;
 }
 

@@ -43,8 +43,8 @@ ActivationPrecision parse_activation_precision(const std::string& key, const std
 Activations choose_activations(ActivationPrecision precision, size_t rows, WeightForm form,
                                Isa isa);
 
-/// Whether products of bf16 are fast there, so that linear layers take weights of 16 bits.
-bool takes_16_bit_weights(Isa isa);
+/// Whether products of bf16 are fast there. Then linear layers take weights of 16 bits, too.
+bool has_fast_bf16(Isa isa);
 
 /// Calls of up to so many rows get the same activations.
 size_t most_exact_rows(ActivationPrecision precision, Isa isa);

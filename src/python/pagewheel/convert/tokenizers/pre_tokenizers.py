@@ -59,7 +59,8 @@ def _cased_words(ending: str, digits: str, letter: str = "{}") -> str:
 
 _TEKKEN = _cased_words("", "")
 _GPT4O = _cased_words(f"{_CONTRACTION}?", "{1,3}")
-# Kimi's: Chinese characters are words of their own. PCRE2's \p{Han} has what other scripts share.
+# Kimi's: Chinese characters are words of their own, and no slash belongs to the signs before it.
+# PCRE2's \p{Han} has what other scripts share.
 _KIMI = _cased_words(f"{_CONTRACTION}?", "{1,3}", r"(?:(?!\p{{sc:Han}}){})")
 _KIMI = rf"\p{{sc:Han}}+|{_KIMI}".replace("/", "")
 _DEEPSEEK_V3 = (
