@@ -21,6 +21,7 @@
 #include "support/emulated_tiles.hpp"
 #include "support/kernel_access.hpp"
 #include "support/linear_matrix.hpp"
+#include "support/plain_vectors.hpp"
 
 namespace pagewheel::kernels {
 namespace {
@@ -50,7 +51,7 @@ std::vector<Variant> variants() {
     for (const Isa isa : available_isas())
         if (has_bf16_activations(isa)) all.push_back({isa.name(), isa.kernels().linear});
     LinearKernels emulated = Isa::scalar.kernels().linear;
-    emulated.bf16 = amx::bf16_kernels<EmulatedTiles>(emulated.bf16);
+    emulated.bf16 = amx::bf16_kernels<PlainVectors, EmulatedTiles>(emulated.bf16);
     all.push_back({"amx emulated", emulated});
     if (const Isa* model = amx_model(); model && *model != detected_isa())
         all.push_back({model->name(), model->kernels().linear});
@@ -512,7 +513,7 @@ TEST(Bf16Linear, TilesByAvx512GiveTheEmulatedOnesBits) {
     if (!amx_model()) GTEST_SKIP() << "no AVX512_BF16";
     std::mt19937 random(15);
     LinearKernels emulated = Isa::scalar.kernels().linear;
-    emulated.bf16 = amx::bf16_kernels<EmulatedTiles>(emulated.bf16);
+    emulated.bf16 = amx::bf16_kernels<PlainVectors, EmulatedTiles>(emulated.bf16);
     emulated.bf16.unpack = amx_model()->kernels().linear.bf16.unpack;
     const size_t n = 50, k = 1100, rows = 35;
     const Matrix m = make_matrix({WeightType::u4, 32, Zero::none}, n, k, 6e-8f, random);

@@ -13,6 +13,7 @@
 #include "support/attention_world.hpp"
 #include "support/emulated_tiles.hpp"
 #include "support/linear_matrix.hpp"
+#include "support/plain_vectors.hpp"
 #include "support/prefill_on_emulated_tiles.hpp"
 #if defined(__x86_64__)
 #include "kernels/isa/amx/tiles.hpp"
@@ -60,7 +61,7 @@ void run_all(const LinearKernels& linear, const AttentionKernels& attention, con
 
 TEST(TilesOfKernels, AreConfiguredOnceAndReleasedByEachEntry) {
     LinearKernels linear = Isa::scalar.kernels().linear;
-    linear.bf16 = amx::bf16_kernels<EmulatedTiles>(linear.bf16);
+    linear.bf16 = amx::bf16_kernels<PlainVectors, EmulatedTiles>(linear.bf16);
     AttentionKernels attention = detected_isa().kernels().attention;
     if (!attention.has_tiles()) GTEST_SKIP() << "no kernels to decode with";
     attention.prefill_bf16 = prefill_on_emulated_tiles;

@@ -17,38 +17,6 @@ constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
 
 /// Adds the biases and brings gate and up to where silu(gate) * up is the function of both.
-void prepare_gate(const GateFunction& function, size_t column, size_t count, float* gate,
-                  float* up) {
-    if (function.gate_bias)
-        for (size_t i = 0; i < count; ++i) gate[i] += function.gate_bias[column + i];
-    if (function.up_bias)
-        for (size_t i = 0; i < count; ++i) up[i] += function.up_bias[column + i];
-    switch (function.kind) {
-        case GateFunction::Kind::silu:
-            return;
-        case GateFunction::Kind::clamped_silu:
-            for (size_t i = 0; i < count; ++i) {
-                gate[i] = std::min(gate[i], function.limit) * function.alpha;
-                const float u = std::min(std::max(up[i], -function.limit), function.limit);
-                up[i] = (u + 1.0f) / function.alpha;
-            }
-            return;
-        case GateFunction::Kind::gelu_tanh:
-            // gelu(g) is g * sigmoid(y) with this y = g * slope, hence silu(y) / slope.
-            for (size_t i = 0; i < count; ++i) {
-                const float slope = 1.5957691216f * (1.0f + 0.044715f * gate[i] * gate[i]);
-                gate[i] *= slope;
-                up[i] /= slope;
-            }
-            return;
-    }
-    __builtin_unreachable();
-}
-
-bool is_plain(const GateFunction& function) {
-    return function.kind == GateFunction::Kind::silu && !function.gate_bias && !function.up_bias;
-}
-
 /// Rows so few that each thread quantises all of them for itself instead of waiting for another.
 constexpr size_t max_own_rows = 2;
 
@@ -152,6 +120,38 @@ void multiply_tiles(const LinearKernels& kernels, const PackedLinear& weights, s
         output.output += step;
         if (output.initial) output.initial += step;
     }
+}
+
+void prepare_gate(const GateFunction& function, size_t column, size_t count, float* gate,
+                  float* up) {
+    if (function.gate_bias)
+        for (size_t i = 0; i < count; ++i) gate[i] += function.gate_bias[column + i];
+    if (function.up_bias)
+        for (size_t i = 0; i < count; ++i) up[i] += function.up_bias[column + i];
+    switch (function.kind) {
+        case GateFunction::Kind::silu:
+            return;
+        case GateFunction::Kind::clamped_silu:
+            for (size_t i = 0; i < count; ++i) {
+                gate[i] = std::min(gate[i], function.limit) * function.alpha;
+                const float u = std::min(std::max(up[i], -function.limit), function.limit);
+                up[i] = (u + 1.0f) / function.alpha;
+            }
+            return;
+        case GateFunction::Kind::gelu_tanh:
+            // gelu(g) is g * sigmoid(y) with this y = g * slope, hence silu(y) / slope.
+            for (size_t i = 0; i < count; ++i) {
+                const float slope = 1.5957691216f * (1.0f + 0.044715f * gate[i] * gate[i]);
+                gate[i] *= slope;
+                up[i] /= slope;
+            }
+            return;
+    }
+    __builtin_unreachable();
+}
+
+bool is_plain(const GateFunction& function) {
+    return function.kind == GateFunction::Kind::silu && !function.gate_bias && !function.up_bias;
 }
 
 void apply_gate(const LinearKernels& kernels, const GateFunction& function, size_t column,

@@ -145,6 +145,14 @@ struct LinearKernels {
     Bf16Kernels bf16 = {};
 };
 
+/// Makes the function of columns [column, column + count) of a row's gate and up that of a plain
+/// silu: `gate` / (1 + exp(-`gate`)) * `up`.
+void prepare_gate(const GateFunction& function, size_t column, size_t count, float* gate,
+                  float* up);
+
+/// Whether prepare_gate() has nothing to do.
+bool is_plain(const GateFunction& function);
+
 /// The function of columns [column, column + count) of a row's gate and up, to `gate`. Both are
 /// changed.
 void apply_gate(const LinearKernels& kernels, const GateFunction& function, size_t column,

@@ -189,7 +189,9 @@ private:
         return all_rows(part, ratio_) * (blocks * layout_.block_size + spans * 16);
     }
 
-    /// Puts parts together that one thread takes: it fetches the next while it computes one.
+    /// Puts parts together that one thread takes: it fetches the next while it computes one. A part
+    /// of many rows is computed much longer than it is fetched and is taken alone, so that threads
+    /// end together.
     void plan_items() {
         const size_t item_cost = total_cost_ / wanted_items();
         plan_.item_begins.assign(1, 0);
@@ -199,7 +201,8 @@ private:
             const bool last = i + 1 == plan_.parts.size();
             const bool tile_goes_on =
                 plan_.parts_one_by_one && !last && plan_.parts[i + 1].of == plan_.parts[i].of;
-            if (tile_goes_on || (sum < item_cost && !last)) continue;
+            const bool alone = has_many_rows(plan_.parts[i].tile, ratio_);
+            if (tile_goes_on || (sum < item_cost && !last && !alone)) continue;
             plan_.item_begins.push_back(i + 1);
             sum = 0;
         }

@@ -11,7 +11,7 @@ namespace pagewheel::kernels::amx {
 
 Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
-    all.linear.bf16 = bf16_kernels<InstructionTiles>(avx512::bf16_kernels());
+    all.linear.bf16 = bf16_kernels<AmxVectors, InstructionTiles>(avx512::bf16_kernels());
 #ifdef PAGEWHEEL_ASSEMBLES_FP16
     if (features.has(CpuFeature::avx512_fp16))
         all.linear.bf16.unpack = unpack_by_halves<InstructionHalves>;

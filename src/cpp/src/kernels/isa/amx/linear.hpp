@@ -1,12 +1,13 @@
-// Linear layers in bf16 over tile registers, for any class of tiles (kernels/tiles.hpp).
+// Linear layers in bf16 over tile registers, for any class of tiles (kernels/tiles.hpp) and any V of
+// 16 lanes with to_bf16().
 #pragma once
 
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/bf16_kernels.hpp"
-#include "kernels/half.hpp"
 #include "kernels/quantized_linear_tile.hpp"
+#include "kernels/simd/math.hpp"
 #include "kernels/tiles.hpp"
 
 namespace pagewheel::kernels::amx {
@@ -42,13 +43,16 @@ struct BlockScratch {
 ///
 /// Sums are stored to memory of their own. Stored to the output at its stride they take twice as
 /// long as the products, where that is some KB.
-template <class Tiles>
+template <class V, class Tiles>
 class BlockProduct {
+    static_assert(V::lanes == tile_size);
+
 public:
     BlockProduct(const LinearKernels& kernels, const Bf16Block& block)
         : m_kernels(kernels),
           m_block(block),
           m_scratch(*static_cast<BlockScratch*>(block.scratch)),
+          m_is_plain_gate(block.function && is_plain(*block.function)),
           m_pairs(block.up ? block.end - block.begin : (block.end - block.begin + 1) / 2),
           m_row_pairs((block.row_count + 2 * tile_size - 1) / (2 * tile_size)),
           m_ranges((block.weights->k_blocks() + most_range - 1) / most_range) {
@@ -139,10 +143,10 @@ private:
         float* left = m_finishing.sums->of[r / tile_size][0][r % tile_size];
         float* right = m_finishing.sums->of[r / tile_size][1][r % tile_size];
         if (m_block.up) {
-            const size_t tile = m_block.begin + m_finishing.pair, column = tile * tile_size;
-            apply_gate(m_kernels, *m_block.function, column,
-                       std::min(tile_size, m_block.weights->n() - column), left, right);
-            return store_inner(left, row, tile);
+            const size_t tile = m_block.begin + m_finishing.pair;
+            if (!m_is_plain_gate) prepare(tile * tile_size, left, right);
+            const auto gate = V::load(left);
+            return store_inner(V::mul(simd::gated<V>(gate, gate), V::load(right)), row, tile);
         }
         const size_t tile = m_block.begin + 2 * m_finishing.pair;
         store_output(left, row, tile);
@@ -169,13 +173,17 @@ private:
         std::memcpy(m_block.output + at, total, columns * sizeof(float));
     }
 
+    [[gnu::noinline]] void prepare(size_t column, float* gate, float* up) const {
+        const size_t columns = std::min(tile_size, m_block.weights->n() - column);
+        prepare_gate(*m_block.function, column, columns, gate, up);
+    }
+
     /// Half of a k-block, and zeros for the other half where that does not exist.
-    void store_inner(const float* values, size_t row, size_t tile) const {
-        uint16_t rounded[2 * tile_size] = {};
-        for (size_t i = 0; i < tile_size; ++i) rounded[i] = bf16_of_float(values[i]);
-        const bool is_alone = tile % 2 == 0 && tile + 1 == m_block.weights->tiles();
-        std::memcpy(m_block.inner.at(row, tile / 2) + tile % 2 * tile_size, rounded,
-                    (is_alone ? 2 : 1) * tile_size * sizeof(uint16_t));
+    void store_inner(typename V::F values, size_t row, size_t tile) const {
+        uint16_t* to = m_block.inner.at(row, tile / 2) + tile % 2 * tile_size;
+        V::store_halves(to, V::to_bf16(values), tile_size);
+        if (tile % 2 == 0 && tile + 1 == m_block.weights->tiles())
+            V::store_halves(to + tile_size, V::to_bf16(V::zero()), tile_size);
     }
 
     // ---- The products
@@ -267,6 +275,7 @@ private:
     const LinearKernels& m_kernels;
     const Bf16Block& m_block;
     BlockScratch& m_scratch;
+    const bool m_is_plain_gate;
     size_t m_pairs, m_row_pairs, m_ranges, m_group = 0;
     size_t m_products = 0;
     Unpacking m_unpacking;
@@ -274,14 +283,14 @@ private:
     Tiles m_tiles;
 };
 
-template <class Tiles>
+template <class V, class Tiles>
 void run_block(const LinearKernels& kernels, const Bf16Block& block) {
-    BlockProduct<Tiles>(kernels, block).run();
+    BlockProduct<V, Tiles>(kernels, block).run();
 }
 
 /// `others` with products on tiles. Unpacking beside the products is nearly hidden by 256 rows of a
 /// thread's own. Where a thread would have fewer than 128 rows, threads share what they unpack.
-template <class Tiles>
+template <class V, class Tiles>
 Bf16Kernels bf16_kernels(Bf16Kernels others) {
     others.tile_rows = tile_size;
     others.item_tiles = 16;
@@ -289,7 +298,7 @@ Bf16Kernels bf16_kernels(Bf16Kernels others) {
     others.least_own_rows = 128;
     others.range_k_blocks = 0;
     others.scratch_bytes = sizeof(BlockScratch);
-    others.run = run_block<Tiles>;
+    others.run = run_block<V, Tiles>;
     others.multiply = nullptr;
     return others;
 }

@@ -97,7 +97,7 @@ private:
 
 Kernels kernels(CpuFeatures features) {
     Kernels all = avx512::kernels(features);
-    all.linear.bf16 = amx::bf16_kernels<ModelTiles>(avx512::bf16_kernels());
+    all.linear.bf16 = amx::bf16_kernels<amx::AmxVectors, ModelTiles>(avx512::bf16_kernels());
     all.linear.bf16.unpack = amx::unpack_by_halves<amx::ModelHalves>;
     all.attention.prefill_bf16 = amx::PrefillOnTiles<amx::AmxVectors, ModelTiles>::kernels;
     return all;
