@@ -107,11 +107,12 @@ private:
         // ALiBi's bias lets logits grow with the keys.
         bool exact = tile_.batch->alibi_slopes != nullptr;
         for (;; exact = true) {
-            for (size_t row = 0; row < tile_.groups * R; ++row)
-                if (pending_[row / R]) maximum_[row] = no_key;
+            for (size_t group = 0; group < tile_.groups; ++group) {
+                if (!pending_[group]) continue;
+                std::fill_n(maximum_ + group * R, R, no_key);
+                std::fill_n(sums_ + group * group_sums(), group_sums(), 0.0f);
+            }
             if (exact) for_spans<false>([&](const View& view) { find_maxima(view); });
-            for (size_t i = 0; i < tile_.groups * group_sums(); ++i)
-                if (pending_[i / group_sums()]) sums_[i] = 0;
             for_spans<true>([&](const View& view) { attend_group(view); });
             bool all_finite = true;
             for (size_t group = 0; group < tile_.groups; ++group)
