@@ -171,6 +171,9 @@ private:
         if (m_block.residual)
             for (size_t i = 0; i < columns; ++i) total[i] += m_block.residual[at + i];
         std::memcpy(m_block.output + at, total, columns * sizeof(float));
+        // Of the next pair, whose turn comes after all rows of this one.
+        __builtin_prefetch(m_block.output + at + 2 * tile_size, 1, 2);
+        if (m_block.residual) __builtin_prefetch(m_block.residual + at + 2 * tile_size, 0, 2);
     }
 
     [[gnu::noinline]] void prepare(size_t column, float* gate, float* up) const {
