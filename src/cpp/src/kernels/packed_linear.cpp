@@ -156,6 +156,32 @@ T read(const uint8_t* array, size_t i) {
     return value;
 }
 
+size_t bytes_of(PackedLinear::Scale scale) {
+    switch (scale) {
+        case PackedLinear::Scale::e8m0:
+            return 1;
+        case PackedLinear::Scale::f16:
+            return 2;
+        case PackedLinear::Scale::f32:
+            return 4;
+    }
+    __builtin_unreachable();
+}
+
+size_t bytes_of(PackedLinear::Offset offset) {
+    switch (offset) {
+        case PackedLinear::Offset::common:
+            return 0;
+        case PackedLinear::Offset::u8_zero_point:
+            return 1;
+        case PackedLinear::Offset::f16_minimum:
+            return 2;
+        case PackedLinear::Offset::f32_minimum:
+            return 4;
+    }
+    __builtin_unreachable();
+}
+
 }  // namespace
 
 std::shared_ptr<uint8_t> WeightMemory::allocate(size_t bytes) {
@@ -175,38 +201,6 @@ void refuse_weights_of_bf16() {
     refuse_argument("weights in bf16 with quantised activations: must be in bf16, too");
 }
 
-size_t PackedLinear::scale_bytes() const {
-    if (is_bf16()) return 0;
-    switch (m_scale) {
-        case Scale::e8m0:
-            return tile_rows;
-        case Scale::f16:
-            return 2 * tile_rows;
-        case Scale::f32:
-            return 4 * tile_rows;
-    }
-    __builtin_unreachable();
-}
-
-size_t PackedLinear::offset_bytes() const {
-    switch (m_offset) {
-        case Offset::common:
-            return 0;
-        case Offset::u8_zero_point:
-            return tile_rows;
-        case Offset::f16_minimum:
-            return 2 * tile_rows;
-        case Offset::f32_minimum:
-            return 4 * tile_rows;
-    }
-    __builtin_unreachable();
-}
-
-size_t PackedLinear::tile_bytes() const {
-    const size_t groups = (k_blocks() + m_k_blocks_per_group - 1) / m_k_blocks_per_group;
-    return groups * (scale_bytes() + offset_bytes()) + k_blocks() * k_block_bytes();
-}
-
 PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
     : m_n(weights.n), m_k(weights.k), m_type(packed_type(weights.type)) {
     check_argument(m_n > 0 && m_k > 0, "a linear layer of ", m_n, " outputs and ", m_k,
@@ -219,6 +213,8 @@ PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
                    "weights of integers need scales, f16 and bf16 have none");
     m_k_blocks_per_group = std::min((weights.group + k_block - 1) / k_block, k_blocks());
     choose_format(weights);
+    const size_t groups = (k_blocks() + m_k_blocks_per_group - 1) / m_k_blocks_per_group;
+    m_tile_bytes = groups * (m_scale_bytes + m_offset_bytes) + k_blocks() * k_block_bytes();
     const std::shared_ptr<uint8_t> data = memory.allocate(bytes());
     // In the work ranges of the calls to come: a page lies on the node of the thread that writes it
     // first.
@@ -256,6 +252,8 @@ void PackedLinear::choose_format(const LinearWeights& weights) {
                         : Offset::f32_minimum;
     m_common_zero_point = common ? first : 0.0f;
     m_scale = exponents ? Scale::e8m0 : f16_scales ? Scale::f16 : Scale::f32;
+    m_scale_bytes = tile_rows * bytes_of(m_scale);
+    m_offset_bytes = tile_rows * bytes_of(m_offset);
     m_fits_f16 = m_type == PackedType::u4 && f16_scales && small &&
                  (nibbles || m_offset == Offset::f16_minimum);
 }

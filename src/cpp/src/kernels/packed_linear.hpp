@@ -108,9 +108,9 @@ public:
     size_t k_blocks_per_group() const { return m_k_blocks_per_group; }
     size_t tiles() const { return (m_n + tile_rows - 1) / tile_rows; }
     size_t k_block_bytes() const { return k_block * tile_rows * size_t(bits_of(m_type)) / 8; }
-    size_t scale_bytes() const;
-    size_t offset_bytes() const;
-    size_t tile_bytes() const;
+    size_t scale_bytes() const { return m_scale_bytes; }
+    size_t offset_bytes() const { return m_offset_bytes; }
+    size_t tile_bytes() const { return m_tile_bytes; }
     size_t bytes() const { return tiles() * tile_bytes(); }
     const uint8_t* tile(size_t i) const { return m_data.get() + i * tile_bytes(); }
 
@@ -144,6 +144,7 @@ private:
     bool m_fits_f16 = true;
     Offset m_offset = Offset::common;
     float m_common_zero_point = 0;
+    size_t m_scale_bytes = 0, m_offset_bytes = 0, m_tile_bytes = 0;
     std::shared_ptr<const uint8_t> m_data;  // 64-byte aligned
 };
 

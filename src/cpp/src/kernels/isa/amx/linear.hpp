@@ -20,6 +20,10 @@ constexpr size_t tile_size = TileConfig::most_rows;  // rows, and columns in f32
 /// ranges, 512 KB.
 constexpr size_t most_range = 20, most_block_rows = 256, most_group = 16;
 
+/// With one pair of row tiles a weight is used once. It is unpacked so many k-blocks before its
+/// products, into a ring of tiles that stay in L1: a tile that was stored a moment ago is waited for.
+constexpr size_t ring = 8, ring_ahead = 4, ring_step = 2;
+
 /// The last block of a call takes up to 31 rows more, lest these be a block alone.
 constexpr size_t most_row_pairs = most_block_rows / (2 * tile_size) + 1;
 
@@ -62,6 +66,12 @@ public:
 
     void run() {
         m_tiles.configure();
+        m_row_pairs == 1 ? run_row_pair() : run_row_pairs();
+        finish_rest();
+    }
+
+private:
+    void run_row_pairs() {
         begin_unpacking({}, m_scratch.weights[0]);
         unpack_rest();
         size_t buffer = 0;
@@ -72,10 +82,29 @@ public:
             unpack_rest();
             step = next;
         }
-        finish_rest();
     }
 
-private:
+    /// Over all of k at once, as nothing is read again.
+    void run_row_pair() {
+        const size_t k_blocks = m_block.weights->k_blocks();
+        for (size_t i = 0; i < ring_ahead; i += ring_step) unpack_step();
+        for (size_t pair = 0, place = 0; pair < m_pairs; ++pair) {
+            PairProduct product;
+            product.rows = m_block.rows.at(0, 0);
+            product.weights = m_scratch.weights[0];
+            product.next_weight_tile = ring * tile_block;
+            product.place = place;
+            product.mask = ring - 1;
+            product.k_blocks = k_blocks;
+            product.sums = &m_scratch.sums[pair % 2];
+            size_t done = 0;
+            multiply_tiles(product, 0, pair, [&] {
+                if (done++ % ring_step == 0) unpack_step();
+            });
+            place += (k_blocks + ring_step - 1) / ring_step * ring_step;
+        }
+    }
+
     /// A range of k of a pair of weight tiles. All ranges of a group of pairs come before the next
     /// group.
     struct Step {
@@ -88,6 +117,10 @@ private:
         size_t begin = 0, size = 0;   // k-blocks of each
         size_t done = 0, blocks = 0;  // of both
         uint16_t* out = nullptr;
+    };
+    /// What is unpacked into the ring next.
+    struct RingPlace {
+        size_t pair = 0, k_block = 0, place = 0;
     };
     /// Sums that are on their way to their rows.
     struct Finishing {
@@ -136,6 +169,24 @@ private:
     }
     void unpack_rest() {
         while (m_unpacking.done < m_unpacking.blocks) unpack_block();
+    }
+
+    /// The next k-blocks in the order of run_row_pair(), of both tiles.
+    void unpack_step() {
+        RingPlace& next = m_next;
+        if (next.pair >= m_pairs) return;
+        const size_t k_blocks = m_block.weights->k_blocks();
+        const size_t first = m_block.begin + (m_block.up ? next.pair : 2 * next.pair);
+        const size_t begin = next.k_block, end = std::min(begin + ring_step, k_blocks);
+        uint16_t* out = m_scratch.weights[0] + next.place % ring * tile_block;
+        m_kernels.bf16.unpack(*m_block.weights, first, begin, end, out);
+        if (tiles_of(next.pair) == 2)
+            m_kernels.bf16.unpack(m_block.up ? *m_block.up : *m_block.weights,
+                                  m_block.up ? first : first + 1, begin, end,
+                                  out + ring * tile_block);
+        next.place += ring_step;
+        next.k_block = end < k_blocks ? end : 0;
+        next.pair += end == k_blocks;
     }
 
     void finish_row() {
@@ -191,42 +242,62 @@ private:
 
     // ---- The products
 
+    struct PairProduct {
+        const uint16_t* rows;
+        const uint16_t* weights;  // k-block c of the first tile at place (place + c) & mask
+        size_t next_weight_tile;
+        size_t place = 0, mask = ~size_t(0);
+        size_t k_blocks;
+        bool adds = false;  // to what `sums` has
+        PairSums* sums;
+    };
+
     void multiply(const Step& step, const uint16_t* weights) {
         const size_t begin = range_begin(step.range), size = range_size(step.range);
         const size_t steps = m_row_pairs * size;
+        Unpacking& u = m_unpacking;
+        size_t done = 0;
+        // What the next step takes is ready with the last product.
+        const auto between = [&] {
+            for (++done; u.done < u.blocks && u.done * steps < done * u.blocks;) unpack_block();
+        };
         for (size_t r = 0; r < m_row_pairs; ++r) {
-            const size_t row = 2 * tile_size * r;
-            const bool two_row_tiles = row + tile_size < m_block.row_count;
-            const bool two_weight_tiles = tiles_of(step.pair) == 2;
-            const auto product = two_row_tiles ? two_weight_tiles
-                                                     ? &BlockProduct::multiply_pair<true, true>
-                                                     : &BlockProduct::multiply_pair<true, false>
-                                 : two_weight_tiles ? &BlockProduct::multiply_pair<false, true>
-                                                    : &BlockProduct::multiply_pair<false, false>;
+            PairProduct product;
+            product.rows = m_block.rows.at(2 * tile_size * r, begin);
+            product.weights = weights;
+            product.next_weight_tile = size * tile_block;
+            product.k_blocks = size;
+            product.adds = step.range > 0;
             // With one range the sums of the products before are still on their way.
-            PairSums& sums = m_ranges == 1
-                                 ? m_scratch.sums[m_products++ % 2]
-                                 : m_scratch.sums[(step.pair - step.group) * m_row_pairs + r];
-            (this->*product)({m_block.rows.at(row, begin), weights, size, step.range > 0, &sums,
-                              r * size, steps});
-            finish_rest();
-            if (step.range + 1 == m_ranges)
-                m_finishing = {&sums, step.pair, row, 0,
-                               std::min(2 * tile_size, m_block.row_count - row)};
+            product.sums = m_ranges == 1
+                               ? &m_scratch.sums[m_products++ % 2]
+                               : &m_scratch.sums[(step.pair - step.group) * m_row_pairs + r];
+            multiply_tiles(product, r, step.pair, between, step.range + 1 == m_ranges);
         }
     }
 
-    struct PairProduct {
-        const uint16_t* rows;
-        const uint16_t* weights;  // [2][k_blocks][tile_block]
-        size_t k_blocks;
-        bool adds;  // to what `sums` has
-        PairSums* sums;
-        size_t first_step, steps;  // of k: of this product, and for all rows
-    };
+    /// Row pair `r` times a pair of weight tiles. Calls between() after each k-block; the rows of
+    /// the products before are finished then too. `ends`: these sums are finished next.
+    template <class Between>
+    void multiply_tiles(const PairProduct& product, size_t r, size_t pair, const Between& between,
+                        bool ends = true) {
+        const size_t row = 2 * tile_size * r;
+        const bool two_row_tiles = row + tile_size < m_block.row_count;
+        const bool two_weight_tiles = tiles_of(pair) == 2;
+        if (two_row_tiles)
+            two_weight_tiles ? multiply_pair<true, true>(product, between)
+                             : multiply_pair<true, false>(product, between);
+        else
+            two_weight_tiles ? multiply_pair<false, true>(product, between)
+                             : multiply_pair<false, false>(product, between);
+        finish_rest();
+        if (ends)
+            m_finishing = {product.sums, pair, row, 0,
+                           std::min(2 * tile_size, m_block.row_count - row)};
+    }
 
-    template <bool two_row_tiles, bool two_weight_tiles>
-    void multiply_pair(const PairProduct& p) {
+    template <bool two_row_tiles, bool two_weight_tiles, class Between>
+    [[gnu::noinline]] void multiply_pair(const PairProduct& p, const Between& between) {
         constexpr size_t row_bytes = TileConfig::most_row_bytes;
         for_sums<two_row_tiles, two_weight_tiles>([&](auto t) {
             if (p.adds)
@@ -234,16 +305,16 @@ private:
             else
                 m_tiles.template zero<t>();
         });
-        const uint16_t *x = p.rows, *w = p.weights;
-        const size_t next_row_tile = m_block.rows.tile_stride,
-                     next_weight_tile = p.k_blocks * tile_block;
+        const uint16_t* x = p.rows;
+        const size_t next_row_tile = m_block.rows.tile_stride;
         const size_t at_once = (2 * tile_size + p.k_blocks - 1) / p.k_blocks;
-        for (size_t c = 0; c < p.k_blocks; ++c) {
+        for (size_t c = 0; c < p.k_blocks; ++c, x += tile_size * row_block) {
+            const uint16_t* w = p.weights + ((p.place + c) & p.mask) * tile_block;
             m_tiles.template load_streamed<4>(x, row_bytes);
             m_tiles.template load<6>(w, row_bytes);
             m_tiles.template dpbf16<0, 4, 6>();
             if constexpr (two_weight_tiles) {
-                m_tiles.template load<7>(w + next_weight_tile, row_bytes);
+                m_tiles.template load<7>(w + p.next_weight_tile, row_bytes);
                 m_tiles.template dpbf16<1, 4, 7>();
             }
             if constexpr (two_row_tiles) {
@@ -251,20 +322,14 @@ private:
                 m_tiles.template dpbf16<2, 5, 6>();
             }
             if constexpr (two_row_tiles && two_weight_tiles) m_tiles.template dpbf16<3, 5, 7>();
-            x += tile_size * row_block;
-            w += tile_block;
-            between(p, c, at_once);
+            between();
+            for (size_t i = c > 0 ? 0 : at_once; i < at_once; ++i) {
+                if (m_finishing.done == m_finishing.rows) break;
+                finish_row();
+            }
         }
         for_sums<two_row_tiles, two_weight_tiles>(
             [&](auto t) { m_tiles.template store<t>(p.sums->of[t / 2][t % 2], row_bytes); });
-    }
-
-    /// Unpacks and finishes so much after k-block `c` that both are done with the last product.
-    void between(const PairProduct& p, size_t c, size_t rows) {
-        Unpacking& u = m_unpacking;
-        while (u.done < u.blocks && u.done * p.steps < (p.first_step + c + 1) * u.blocks)
-            unpack_block();
-        for (; c > 0 && rows > 0 && m_finishing.done < m_finishing.rows; --rows) finish_row();
     }
 
     template <bool two_row_tiles, bool two_weight_tiles, class Body>
@@ -282,6 +347,7 @@ private:
     size_t m_pairs, m_row_pairs, m_ranges, m_group = 0;
     size_t m_products = 0;
     Unpacking m_unpacking;
+    RingPlace m_next;
     Finishing m_finishing;
     Tiles m_tiles;
 };
