@@ -27,9 +27,10 @@ namespace kernels {
 inline void write_keys_values(const CacheLayout& layout, const AttentionBatch& batch, Isa isa) {
     const AttentionKernels& kernels = isa.kernels().attention;
     const auto write =
-        kernels.has_tiles() ? kernels.decode(layout.format).write : write_token_reference;
-    for (size_t s = 0, t = 0; s < batch.tables.num_sequences(); ++s)
-        for (; t < size_t(batch.tables.written_begins[s + 1]); ++t) write(layout, batch, s, t);
+        kernels.has_tiles() ? kernels.decode(layout.format).write : write_tokens_reference;
+    for (size_t s = 0; s < batch.tables.num_sequences(); ++s)
+        write(layout, batch, s, size_t(batch.tables.written_begins[s]),
+              size_t(batch.tables.written_begins[s + 1]));
 }
 
 }  // namespace kernels

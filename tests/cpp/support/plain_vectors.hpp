@@ -92,6 +92,7 @@ struct PlainVectors {
     static F mul(const F& a, const F& b) {
         return each([&](size_t i) { return a.at[i] * b.at[i]; });
     }
+    static F approximate_div(const F& a, const F& b) { return div(a, b); }
     static F div(const F& a, const F& b) {
         return each([&](size_t i) { return a.at[i] / b.at[i]; });
     }

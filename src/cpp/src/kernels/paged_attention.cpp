@@ -82,9 +82,10 @@ private:
         const int32_t* begins = batch_.tables.written_begins.values;
         const int32_t* end = begins + batch_.tables.num_sequences();
         auto s = size_t(std::upper_bound(begins, end, int32_t(first)) - begins) - 1;
-        for (size_t t = first; t < last; ++t) {
+        for (size_t t = first, next; t < last; t = next) {
             while (size_t(begins[s + 1]) <= t) ++s;
-            decode_.write(layout_, batch_, s, t);
+            next = std::min(last, size_t(begins[s + 1]));
+            decode_.write(layout_, batch_, s, t, next);
         }
     }
 

@@ -354,7 +354,7 @@ DecodeKernels decode_kernels_of(CacheFormat format) {
     return for_format<V>(format, [](auto f) {
         using K = Kernel<f>;
         return DecodeKernels{K::scratch_floats, K::attend, K::score, sum_kept<V>,
-                             write_token<VectorEncoder<V>>};
+                             write_tokens<VectorEncoder<V>>};
     });
 }
 

@@ -57,8 +57,10 @@ struct DecodeKernels {
     /// them; statistics [kv_heads, rows].
     void (*sum_kept)(const AttentionConfig&, const AttentionTile&, size_t keys, const float* kept,
                      const RowStatistics* statistics, float* scores);
-    /// Writes the keys and values of one new token (row of batch.key) to its place.
-    void (*write)(const CacheLayout&, const AttentionBatch&, size_t sequence, size_t token);
+    /// Writes the keys and values of a sequence's new tokens [first, last) (rows of batch.key) to
+    /// their places.
+    void (*write)(const CacheLayout&, const AttentionBatch&, size_t sequence, size_t first,
+                  size_t last);
 };
 
 /// The kernels for tiles of at least prefill_min_rows rows, the prefill chunks: a block's keys and
@@ -96,8 +98,8 @@ void paged_attention(const AttentionConfig& config, const AttentionBatch& batch,
                      const AttentionKernels& kernels);
 
 void paged_attention_reference(const AttentionConfig& config, const AttentionBatch& batch);
-void write_token_reference(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
-                           size_t token);
+void write_tokens_reference(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
+                            size_t first, size_t last);
 
 /// Rows in memory are padded to whole vectors of any ISA.
 static constexpr size_t padded(size_t n) {

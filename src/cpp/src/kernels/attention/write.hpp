@@ -1,4 +1,4 @@
-// Writing one token to the cache.
+// Writing tokens to the cache.
 #pragma once
 
 #include <cstring>
@@ -15,23 +15,38 @@ class TokenWriter {
 public:
     explicit TokenWriter(const CacheLayout& layout) : layout_(layout) {}
 
-    /// T: the traits of the layout's format.
+    /// New tokens [first, last) of a sequence. T: the traits of the layout's format.
     template <class T>
-    void write(const AttentionBatch& batch, size_t sequence, size_t token) const {
-        const size_t position = static_cast<size_t>(batch.tables.written_past_lens[sequence]) +
-                                token - static_cast<size_t>(batch.tables.written_begins[sequence]);
-        const size_t entry = static_cast<size_t>(batch.tables.block_indices_begins[sequence]) +
-                             position / layout_.block_size;
-        const auto block = static_cast<size_t>(batch.tables.block_indices[entry]);
-        const size_t slot = position % layout_.block_size;
-        uint8_t* keys = batch.key_blocks + block * layout_.key_block_bytes();
-        uint8_t* values = batch.value_blocks + block * layout_.value_block_bytes();
-        for (size_t h = 0; h < layout_.kv_heads; ++h) {
-            const size_t row = token * layout_.kv_heads + h;
-            write_head<T>(batch.key + row * layout_.key_size,
-                          batch.value + row * layout_.value_size, keys, values, slot);
-            keys += layout_.key_head_bytes();
-            values += layout_.value_head_bytes();
+    void write(const AttentionBatch& batch, size_t sequence, size_t first, size_t last) const {
+        const size_t past = static_cast<size_t>(batch.tables.written_past_lens[sequence]);
+        const size_t begin = static_cast<size_t>(batch.tables.written_begins[sequence]);
+        const size_t blocks = static_cast<size_t>(batch.tables.block_indices_begins[sequence]);
+        for (size_t token = first, count; token < last; token += count) {
+            const size_t position = past + token - begin, slot = position % layout_.block_size;
+            const auto block = static_cast<size_t>(
+                batch.tables.block_indices[blocks + position / layout_.block_size]);
+            // Another thread may be writing the rest of a row that is not whole.
+            const bool whole =
+                T::quantized && slot % T::tokens_per_word == 0 && last - token >= T::tokens_per_word;
+            count = whole ? T::tokens_per_word : 1;
+            uint8_t* keys = batch.key_blocks + block * layout_.key_block_bytes();
+            uint8_t* values = batch.value_blocks + block * layout_.value_block_bytes();
+            for (size_t h = 0; h < layout_.kv_heads; ++h) {
+                const size_t row = token * layout_.kv_heads + h;
+                const float* value = batch.value + row * layout_.value_size;
+                for (size_t i = 0; i < count; ++i)
+                    write_one_key<T>(
+                        batch.key + (row + i * layout_.kv_heads) * layout_.key_size, keys,
+                        slot + i);
+                if constexpr (!T::quantized)
+                    write_value<T>(value, values, slot);
+                else if (whole)
+                    write_row_of_codes<T>(value, values, slot);
+                else
+                    write_value_codes<T>(value, values, slot);
+                keys += layout_.key_head_bytes();
+                values += layout_.value_head_bytes();
+            }
         }
     }
 
@@ -39,15 +54,11 @@ private:
     static constexpr size_t at_once = 32;  // numbers that are encoded at once: whole words
 
     template <class T>
-    void write_head(const float* key, const float* value, uint8_t* keys, uint8_t* values,
-                    size_t slot) const {
-        if constexpr (T::quantized) {
+    void write_one_key(const float* key, uint8_t* keys, size_t slot) const {
+        if constexpr (T::quantized)
             write_key_codes<T>(key, keys, slot);
-            write_value_codes<T>(value, values, slot);
-        } else {
+        else
             write_key<T>(key, keys, slot);
-            write_value<T>(value, values, slot);
-        }
     }
 
     /// Codes [n] of x [n] in one group; its scale and minimum to `scale_word`. Codes count from the
@@ -117,25 +128,47 @@ private:
         }
     }
 
+    /// The codes of a token's value, of one group in a byte or of two, and its scales.
     template <class T>
-    void write_value_codes(const float* x, uint8_t* values, size_t slot) const {
+    void value_codes(const float* x, uint8_t* values, size_t slot, uint8_t* bytes) const {
         const size_t size = layout_.value_size, block = layout_.block_size;
-        const size_t row_words = layout_.value_row_words();
-        uint8_t* row = values + 4 * (slot / T::tokens_per_word * row_words);
-        uint8_t* scales = values + 4 * layout_.value_rows() * row_words;
-        row += slot % T::tokens_per_word;
-        // A byte holds a code of one group or of two.
+        uint8_t* scales = values + 4 * layout_.value_rows() * layout_.value_row_words();
         constexpr size_t dims = T::nibbles * T::group;
-        for (size_t begin = 0; begin < size; begin += dims) {
+        for (size_t begin = 0; begin < size; begin += dims, bytes += dims / T::nibbles) {
             const size_t n = (size - begin < dims ? size - begin : dims) / T::nibbles;
             uint8_t codes[T::nibbles * max_head_size];
             for (size_t i = 0; i < T::nibbles; ++i)
                 quantize(x + begin + i * n, n, T::levels, codes + i * n,
                          scales + 4 * ((begin / T::group + i) * block + slot));
-            uint8_t* to = row + 4 * (begin / T::nibbles);
             for (size_t i = 0; i < n; ++i)
-                to[4 * i] =
+                bytes[i] =
                     T::nibbles == 2 ? static_cast<uint8_t>(codes[i] | codes[n + i] << 4) : codes[i];
+        }
+    }
+
+    template <class T>
+    void write_value_codes(const float* x, uint8_t* values, size_t slot) const {
+        const size_t row_words = layout_.value_row_words();
+        uint8_t bytes[max_head_size];
+        value_codes<T>(x, values, slot, bytes);
+        uint8_t* to = values + 4 * (slot / T::tokens_per_word * row_words);
+        to += slot % T::tokens_per_word;
+        for (size_t i = 0; i < row_words; ++i) to[4 * i] = bytes[i];
+    }
+
+    /// Four tokens from `slot` on, a word of each dimension at a time.
+    template <class T>
+    void write_row_of_codes(const float* x, uint8_t* values, size_t slot) const {
+        const size_t row_words = layout_.value_row_words();
+        uint8_t bytes[T::tokens_per_word][max_head_size];
+        for (size_t t = 0; t < T::tokens_per_word; ++t)
+            value_codes<T>(x + t * layout_.kv_heads * layout_.value_size, values, slot + t,
+                           bytes[t]);
+        uint8_t* to = values + 4 * (slot / T::tokens_per_word * row_words);
+        for (size_t i = 0; i < row_words; ++i) {
+            const uint32_t word = bytes[0][i] | uint32_t(bytes[1][i]) << 8 |
+                                  uint32_t(bytes[2][i]) << 16 | uint32_t(bytes[3][i]) << 24;
+            std::memcpy(to + 4 * i, &word, sizeof word);
         }
     }
 
@@ -189,10 +222,10 @@ struct VectorEncoder {
 };
 
 template <class E>
-void write_token(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
-                 size_t token) {
+void write_tokens(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
+                  size_t first, size_t last) {
     for_format<E>(layout.format, [&](auto format) {
-        TokenWriter<E>(layout).template write<FormatTraits<format>>(batch, sequence, token);
+        TokenWriter<E>(layout).template write<FormatTraits<format>>(batch, sequence, first, last);
     });
 }
 

@@ -165,15 +165,15 @@ private:
 
 }  // namespace
 
-void write_token_reference(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
-                           size_t token) {
-    write_token<Scalar>(layout, batch, sequence, token);
+void write_tokens_reference(const CacheLayout& layout, const AttentionBatch& batch, size_t sequence,
+                            size_t first, size_t last) {
+    write_tokens<Scalar>(layout, batch, sequence, first, last);
 }
 
 void paged_attention_reference(const AttentionConfig& config, const AttentionBatch& batch) {
-    for (size_t s = 0, t = 0; config.write_kv_cache && s < batch.tables.num_sequences(); ++s)
-        for (; t < size_t(batch.tables.written_begins[s + 1]); ++t)
-            write_token_reference(config.layout, batch, s, t);
+    for (size_t s = 0; config.write_kv_cache && s < batch.tables.num_sequences(); ++s)
+        write_tokens_reference(config.layout, batch, s, size_t(batch.tables.written_begins[s]),
+                               size_t(batch.tables.written_begins[s + 1]));
     std::vector<size_t> score_begins(batch.tables.num_sequences(), 0);
     for (size_t s = 0; s + 1 < batch.tables.num_sequences(); ++s)
         score_begins[s + 1] = score_begins[s] + Reference(config, batch, s).context();
