@@ -203,6 +203,9 @@ private:
                 sum = sum * factor + std::exp(batch_.sinks[head] - maximum);
             }
             float* out = batch_.output + (token * config_.heads + head) * size;
+            // Of a token to come: the output lies in memory.
+            for (size_t d = 0; d < size; d += 16)
+                __builtin_prefetch(out + 2 * config_.heads * size + d, 1);
             for (size_t d = 0; d < size; ++d) out[d] = result.acc[r * width + d] * (factor / sum);
             keep_statistics(tile.sequence, kv_head, token, r % ratio_, {maximum, 1 / sum});
         }

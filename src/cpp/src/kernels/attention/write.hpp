@@ -26,8 +26,8 @@ public:
             const auto block = static_cast<size_t>(
                 batch.tables.block_indices[blocks + position / layout_.block_size]);
             // Another thread may be writing the rest of a row that is not whole.
-            const bool whole =
-                T::quantized && slot % T::tokens_per_word == 0 && last - token >= T::tokens_per_word;
+            const bool whole = T::quantized && slot % T::tokens_per_word == 0 &&
+                               last - token >= T::tokens_per_word;
             count = whole ? T::tokens_per_word : 1;
             uint8_t* keys = batch.key_blocks + block * layout_.key_block_bytes();
             uint8_t* values = batch.value_blocks + block * layout_.value_block_bytes();
@@ -35,9 +35,8 @@ public:
                 const size_t row = token * layout_.kv_heads + h;
                 const float* value = batch.value + row * layout_.value_size;
                 for (size_t i = 0; i < count; ++i)
-                    write_one_key<T>(
-                        batch.key + (row + i * layout_.kv_heads) * layout_.key_size, keys,
-                        slot + i);
+                    write_one_key<T>(batch.key + (row + i * layout_.kv_heads) * layout_.key_size,
+                                     keys, slot + i);
                 if constexpr (!T::quantized)
                     write_value<T>(value, values, slot);
                 else if (whole)

@@ -1,5 +1,5 @@
-// Linear layers in bf16 over tile registers, for any class of tiles (kernels/tiles.hpp) and any V of
-// 16 lanes with to_bf16().
+// Linear layers in bf16 over tile registers, for any class of tiles (kernels/tiles.hpp) and any V
+// of 16 lanes with to_bf16().
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@ constexpr size_t tile_size = TileConfig::most_rows;  // rows, and columns in f32
 constexpr size_t most_range = 20, most_block_rows = 256, most_group = 16;
 
 /// With one pair of row tiles a weight is used once. It is unpacked so many k-blocks before its
-/// products, into a ring of tiles that stay in L1: a tile that was stored a moment ago is waited for.
+/// products, into a ring of tiles that stay in L1: a tile that was stored a moment ago is waited
+/// for.
 constexpr size_t ring = 8, ring_ahead = 4, ring_step = 2;
 
 /// The last block of a call takes up to 31 rows more, lest these be a block alone.

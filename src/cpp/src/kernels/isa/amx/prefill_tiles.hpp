@@ -414,8 +414,10 @@ private:
         const size_t size = tile_.layout.key_size, tiles = keys_.tiles();
         auto* to = reinterpret_cast<uint16_t*>(queries_ + row / side * tiles * Numbers::words) +
                    row % side * depth;
+        const size_t ahead = row + 8;  // in memory, which queries come from
         Vec sum = V::zero();
         for (size_t d = 0; d < tiles * depth; d += side) {
+            if (ahead < tile_.rows) __builtin_prefetch(tile_.query(ahead) + d);
             Vec x = V::zero();
             if (row < tile_.rows && d < size)
                 x = V::mul(V::load(tile_.query(row) + d, V::mask(size - d)), scale);
