@@ -86,6 +86,13 @@ def grouped_experts(reader: Reader, routing: Routing) -> Experts:
 SIGMOID = 2  # of `expert_gating_func`
 
 
+def require_sigmoid(file: GGUFConfig, default: int | None = SIGMOID) -> None:
+    """Raises ConversionError where experts' weights come from another function."""
+    gating = file.integer("expert_gating_func", default)
+    if gating != SIGMOID:
+        raise file.fail(f"{file.key('expert_gating_func')} must be {SIGMOID}, got {gating}")
+
+
 # What GGUF files of grouped experts know beside their number.
 GROUPED_EXPERTS = (
     *("leading_dense_block_count", "expert_shared_count", "expert_group_count"),
@@ -111,7 +118,7 @@ def config_of_deepseek(file: GGUFConfig) -> Config:
     known = (*GROUPED_EXPERTS, "rope.scaling.yarn_log_multiplier")
     version = 3 if sigmoid else 2
     # With one kv head, files since 2025-04 describe what llama.cpp computes with.
-    heads = file.metadata.uniform(file.key("attention.head_count"), file.layers)
+    heads = file.uniform("attention.head_count")
     config = file.common(
         *(f"DeepseekV{version}", f"deepseek_v{version}", known),
         kv_heads=heads,

@@ -33,30 +33,10 @@ class Metadata:
             raise ConversionError(f"{self.path}: {key} must be {names}, got {value!r:.80}")
         return value
 
-    def require(self, key: str, kind: type | tuple[type, ...]) -> Any:
-        value = self.get(key, kind)
+    def require(self, key: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+        value = self.get(key, kind, default)
         if value is None:
             raise ConversionError(f"{self.path}: the key {key} is missing")
-        return value
-
-    def uniform(self, key: str, layers: int, default: int | None = None) -> int:
-        """An integer that some files give once and others once per layer."""
-        value = self.get(key, (int, list), default)
-        if value is None:
-            raise ConversionError(f"{self.path}: the key {key} is missing")
-        if isinstance(value, list):
-            if len(value) != layers or len(set(value)) != 1 or not isinstance(value[0], int):
-                raise ConversionError(
-                    f"{self.path}: {key} differs between layers, not supported: {value!r:.80}"
-                )
-            return int(value[0])
-        return int(value)
-
-    def number(self, key: str, default: float) -> float:
-        """A finite number; `default` where the key is missing."""
-        value = float(self.get(key, (float, int), default))
-        if not abs(value) < float("inf"):
-            raise ConversionError(f"{self.path}: {key} must be finite, got {value}")
         return value
 
 
@@ -115,7 +95,11 @@ class GGUFConfig:
         return int(value)
 
     def number(self, name: str, default: float) -> float:
-        return self.metadata.number(self.key(name), default)
+        """A finite number; `default` where the key is missing."""
+        value = float(self.metadata.get(self.key(name), (float, int), default))
+        if not abs(value) < math.inf:
+            raise self.fail(f"{self.key(name)} must be finite, got {value}")
+        return value
 
     def has(self, name: str) -> bool:
         return self.key(name) in self.metadata.values
@@ -148,27 +132,23 @@ class GGUFConfig:
         kv_heads: int | None = None,
         head_size: int | None = None,
     ) -> Config:
-        """What every architecture has; `class_name` is that of transformers, without ForCausalLM.
+        """outside_layers(), and what every architecture with attention has.
 
         `known` are keys that this one reads itself. Numbers that are given are not read here.
         """
         self.refuse({name: _REFUSED_KEYS[name] for name in _REFUSED_KEYS if name not in known})
         layers, hidden = self.layers, self.integer("embedding_length")
-        heads = self.metadata.uniform(self.key("attention.head_count"), layers)
+        heads = self.uniform("attention.head_count")
         if heads <= 0 or hidden <= 0:
             raise self.fail(f"{heads} heads and hidden size {hidden} must be positive")
         if intermediate_size is None:
-            key = self.key("feed_forward_length")
-            intermediate_size = self.metadata.uniform(key, layers, 0)
+            intermediate_size = self.uniform("feed_forward_length", 0)
         if kv_heads is None:
-            key = self.key("attention.head_count_kv")
-            kv_heads = self.metadata.uniform(key, layers, heads)
+            kv_heads = self.uniform("attention.head_count_kv", heads)
         if head_size is None:
             head_size = self._head_size(hidden // heads)
         return {
-            "architectures": [f"{class_name}ForCausalLM"],
-            "model_type": model_type,
-            "hidden_size": hidden,
+            **self.outside_layers(class_name, model_type),
             "intermediate_size": intermediate_size,
             "num_hidden_layers": layers,
             "num_attention_heads": heads,
@@ -177,9 +157,6 @@ class GGUFConfig:
             "rms_norm_eps": self.metadata.require(
                 self.key("attention.layer_norm_rms_epsilon"), float
             ),
-            "max_position_embeddings": self.integer("context_length"),
-            "vocab_size": self.integer("vocab_size", self.shape("token_embd.weight")[0]),
-            "tie_word_embeddings": "output.weight" not in self.shapes,
             "attention_bias": False,
             "mlp_bias": False,
             "sliding_window": None,
@@ -189,18 +166,37 @@ class GGUFConfig:
             "rope_scaling": self._rope_scaling(),
         }
 
+    def outside_layers(self, class_name: str, model_type: str) -> Config:
+        """What no layer has; `class_name` is that of transformers, without ForCausalLM."""
+        return {
+            "architectures": [f"{class_name}ForCausalLM"],
+            "model_type": model_type,
+            "hidden_size": self.integer("embedding_length"),
+            "vocab_size": self.integer("vocab_size", self.shape("token_embd.weight")[0]),
+            "max_position_embeddings": self.integer("context_length"),
+            "tie_word_embeddings": "output.weight" not in self.shapes,
+        }
+
     def shape(self, name: str) -> tuple[int, ...]:
         if name not in self.shapes:
             raise self.fail(f"the tensor {name!r} is missing")
         return self.shapes[name]
 
-    def each_layer(self, name: str) -> list[int]:
+    def each_layer(self, name: str, default: int | None = None) -> list[int]:
         """An integer that some files give once and others once per layer."""
-        value = self.metadata.require(self.key(name), (int, list))
+        value = self.metadata.require(self.key(name), (int, list), default)
         values = value if isinstance(value, list) else [value] * self.layers
         if len(values) != self.layers or not all(type(each) is int for each in values):
             raise self.fail(f"{self.key(name)} must be {self.layers} integers, got {value!r:.80}")
         return values
+
+    def uniform(self, name: str, default: int | None = None) -> int:
+        """each_layer() of what must be the same in all layers."""
+        values = self.each_layer(name, default)
+        if len(set(values)) != 1:
+            key = self.key(name)
+            raise self.fail(f"{key} differs between layers, not supported: {values!r:.80}")
+        return values[0]
 
     def layer_types(self, every: int) -> list[str]:
         """From a key that lists the layers with a window, or says that each n-th has none.

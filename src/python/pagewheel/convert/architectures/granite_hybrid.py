@@ -32,16 +32,9 @@ def _granite_hybrid(reader: Reader) -> Architecture:
         arch = granite(reader, replace(granite_experts(reader), shared=mlp))
     else:
         arch = granite(reader, mlp)
-    attends, mixer = _attending_layers(config), mixer_of(config)
-    rotates = config.values.get("position_embedding_type") == "rope"
-    arch = arch.with_layers(
-        lambda index, layer: layer if attends[index] else replace(layer, mixer=mixer)
-    )
-    if rotates:
-        return arch
-    return arch.with_layers(
-        lambda index, layer: layer.with_attention(rotary=None) if attends[index] else layer
-    )
+    if config.values.get("position_embedding_type") != "rope":
+        arch = arch.with_layers(lambda _, layer: layer.with_attention(rotary=None))
+    return arch.with_mixer(mixer_of(config), _attending_layers(config))
 
 
 def _recipe(arch: Architecture, name: str) -> Recipe | None:

@@ -9,12 +9,12 @@ from ..decoder.architecture import Architecture, Experts, GatedDeltaNet, Routing
 from ..decoder.rotary import rotary_embedding
 from .deepseek import (
     GGUF_NAMES,
-    SIGMOID,
     config_of_deepseek,
     grouped_experts,
     latent_attention,
     latent_rotary,
     recipe_of_latent,
+    require_sigmoid,
 )
 from .entry import Family, FilePart, GGUFArchitecture, ModelType, Part, Recipe, tensor_name
 from .gguf_config import Config, GGUFConfig
@@ -75,10 +75,7 @@ def _kimi_linear(reader: Reader) -> Architecture:
     arch = reader.with_dense_layers(
         arch, lambda index: index < dense if mlps is None else mlps[index] == "dense"
     )
-    attends = attending_layers(reader)
-    return arch.with_layers(
-        lambda index, layer: layer if attends[index] else replace(layer, mixer=net)
-    )
+    return arch.with_mixer(net, attending_layers(reader))
 
 
 def _recipe(arch: Architecture, name: str) -> Recipe | None:
@@ -114,9 +111,7 @@ def _file_part(arch: Architecture, name: str) -> FilePart | None:
 
 def _config(file: GGUFConfig) -> Config:
     """DeepSeek V3's, by Kimi's names. Experts' weights are normalised whatever the file says."""
-    gating = file.integer("expert_gating_func")
-    if gating != SIGMOID:
-        raise file.fail(f"{file.key('expert_gating_func')} must be {SIGMOID}, got {gating}")
+    require_sigmoid(file, default=None)
     values = config_of_deepseek(file)
     kinds = ("linear_attention", "full_attention")
     return {

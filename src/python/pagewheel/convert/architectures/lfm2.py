@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from ..decoder.architecture import (
@@ -14,7 +13,7 @@ from ..decoder.architecture import (
     Routing,
     ShortConvolution,
 )
-from .deepseek import SIGMOID
+from .deepseek import require_sigmoid
 from .entry import (
     Family,
     FilePart,
@@ -60,10 +59,7 @@ def _architecture(reader: Reader, mlp: Mlp | Experts) -> Architecture:
     convolution = ShortConvolution(
         config.positive("conv_L_cache", 3), config.boolean("conv_bias", False)
     )
-    attends = _attends(reader)
-    return arch.with_layers(
-        lambda index, layer: layer if attends[index] else replace(layer, mixer=convolution)
-    )
+    return arch.with_mixer(convolution, _attends(reader))
 
 
 def _lfm2(reader: Reader) -> Architecture:
@@ -131,8 +127,7 @@ def _config(file: GGUFConfig, *known: str) -> Config:
 
 def _config_of_experts(file: GGUFConfig) -> Config:
     known = ("expert_count", "leading_dense_block_count", "expert_gating_func")
-    if file.integer("expert_gating_func", SIGMOID) != SIGMOID:
-        raise file.fail(f"{file.key('expert_gating_func')} must be {SIGMOID}, the sigmoid")
+    require_sigmoid(file)
     return {
         **_config(file, *known),
         **file.experts("num_experts"),

@@ -148,17 +148,8 @@ def _mamba2(reader: Reader) -> Architecture:
     for ours, theirs in _NAMES.items():
         if config.values.get(theirs) is not None:
             config.values[ours] = config.values[theirs]
-    layer = Layer(mixer_of(config), None)
-    return Architecture(
-        model_type=config.model_type,
-        hidden_size=config.positive("hidden_size"),
-        vocab_size=config.positive("vocab_size"),
-        context_length=config.positive("max_position_embeddings"),
-        layers=(layer,) * config.layers,
-        rotary=(),
-        norm_eps=config.not_negative("layer_norm_epsilon"),
-        tied_embeddings=config.boolean("tie_word_embeddings"),
-    )
+    layers = [Layer(mixer_of(config), None)] * config.layers
+    return reader.of_layers(layers, rotary=(), norm_eps=config.not_negative("layer_norm_epsilon"))
 
 
 def recipe_of_backbone(arch: Architecture, name: str) -> Recipe | None:
@@ -174,14 +165,9 @@ def recipe_of_backbone(arch: Architecture, name: str) -> Recipe | None:
 def _config(file: GGUFConfig) -> Config:
     mixer = config_of_mixer(file)
     return {
-        "architectures": ["Mamba2ForCausalLM"],
-        "model_type": "mamba2",
+        **file.outside_layers("Mamba2", "mamba2"),
         "num_hidden_layers": file.integer("block_count"),
-        "hidden_size": file.integer("embedding_length"),
-        "vocab_size": file.shape("token_embd.weight")[0],
-        "max_position_embeddings": file.integer("context_length"),
         "layer_norm_epsilon": file.number("attention.layer_norm_rms_epsilon", 1e-5),
-        "tie_word_embeddings": "output.weight" not in file.shapes,
         **{_NAMES[name]: value for name, value in mixer.items() if name in _NAMES},
     }
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from ..decoder.architecture import Architecture, Experts, Mlp, QueryKeyNorm, Routing
 from .deepseek import (
     GROUPED_EXPERTS,
-    SIGMOID,
     config_of_grouped_experts,
     grouped_experts,
+    require_sigmoid,
     with_dense_first_layers,
 )
 from .entry import Family, GGUFArchitecture, ModelType, Part, Recipe, each_expert, tensor_name
@@ -173,8 +173,7 @@ def _config_of_ernie(file: GGUFConfig) -> Config:
 
 def _config_of_minimax(file: GGUFConfig) -> Config:
     config = file.common("MiniMaxM2", "minimax_m2", ("expert_count", "expert_gating_func"))
-    if file.integer("expert_gating_func", SIGMOID) != SIGMOID:
-        raise file.fail(f"{file.key('expert_gating_func')} must be {SIGMOID}, the sigmoid")
+    require_sigmoid(file)
     inner = file.integer("expert_feed_forward_length")
     return {**config, "intermediate_size": inner, **file.experts("num_local_experts")}
 

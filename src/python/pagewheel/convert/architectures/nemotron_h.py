@@ -63,15 +63,10 @@ def _nemotron_h(reader: Reader) -> Architecture:
             layers[kind] = Layer(attention, None)
         else:
             layers[kind] = Layer(None, mlp)
-    return Architecture(
-        model_type=config.model_type,
-        hidden_size=config.positive("hidden_size"),
-        vocab_size=config.positive("vocab_size"),
-        context_length=config.positive("max_position_embeddings"),
-        layers=tuple(layers[kind] for kind in kinds),
+    return reader.of_layers(
+        (layers[kind] for kind in kinds),
         rotary=(reader.rotary(),),  # which no layer has
         norm_eps=config.not_negative("layer_norm_epsilon"),
-        tied_embeddings=config.boolean("tie_word_embeddings"),
     )
 
 
@@ -97,18 +92,13 @@ def _config(file: GGUFConfig) -> Config:
     mixer = config_of_mixer(file)
     return {
         **mixer,
-        "architectures": ["NemotronHForCausalLM"],
-        "model_type": "nemotron_h",
+        **file.outside_layers("NemotronH", "nemotron_h"),
         "layers_block_type": kinds,
-        "hidden_size": file.integer("embedding_length"),
         "intermediate_size": max(inner),
-        "vocab_size": file.shape("token_embd.weight")[0],
         "num_attention_heads": heads,
         "num_key_value_heads": max(kv_heads),
         "head_dim": file.integer("attention.key_length"),
-        "max_position_embeddings": file.integer("context_length"),
         "layer_norm_epsilon": file.number("attention.layer_norm_rms_epsilon", 1e-5),
-        "tie_word_embeddings": "output.weight" not in file.shapes,
         "mamba_num_heads": mixer["mamba_n_heads"],
         "mamba_head_dim": mixer["mamba_d_head"],
         "n_groups": mixer["mamba_n_groups"],

@@ -31,35 +31,38 @@ def _qwen3(reader: Reader) -> Architecture:
     return reader.architecture(attention, windows=_windows(reader))
 
 
-def _experts(reader: Reader, **others: Any) -> Experts:
+def experts_beside_shared(reader: Reader, normalise: bool = False) -> Experts:
+    """Experts beside an MLP that every token passes, which has a gate."""
+    shared = Mlp(reader.config.positive("shared_expert_intermediate_size"), reader.activation())
+    return _experts(reader, normalise, shared=shared, shared_gate=True)
+
+
+def _experts(reader: Reader, normalise: bool = False, **others: Any) -> Experts:
     # transformers 5 writes another name than its predecessors.
     newer = reader.config.values.get("num_local_experts") is not None
     return reader.experts(
         "num_local_experts" if newer else "num_experts",
         Routing.SOFTMAX,
         reader.small_mlp(),
-        normalise=reader.config.boolean("norm_topk_prob"),
+        normalise=reader.config.boolean("norm_topk_prob", normalise),
         **others,
     )
 
 
-def _with_dense_layers(reader: Reader, arch: Architecture) -> Architecture:
+def with_dense_layers(reader: Reader, arch: Architecture) -> Architecture:
     step = reader.config.positive("decoder_sparse_step", 1)
     dense = reader.config.values.get("mlp_only_layers") or []
     return reader.with_dense_layers(arch, lambda index: index in dense or (index + 1) % step != 0)
 
 
 def _qwen2_moe(reader: Reader) -> Architecture:
-    config = reader.config
-    bias = config.boolean("qkv_bias", True)
+    bias = reader.config.boolean("qkv_bias", True)
     attention = reader.attention(bias=bias, output_bias=False)
-    shared = Mlp(config.positive("shared_expert_intermediate_size"), reader.activation())
-    experts = _experts(reader, shared=shared, shared_gate=True)
-    arch = reader.architecture(attention, experts, _windows(reader))
-    return _with_dense_layers(reader, arch)
+    arch = reader.architecture(attention, experts_beside_shared(reader), _windows(reader))
+    return with_dense_layers(reader, arch)
 
 
-def _recipe_of_qwen2_moe(arch: Architecture, name: str) -> Recipe | None:
+def recipe_of_qwen2_moe(arch: Architecture, name: str) -> Recipe | None:
     moved = name.replace(".shared_experts.", ".shared_expert.")
     moved = moved.replace(".shared_gate", ".shared_expert_gate")
     return (Part(tensor_name(moved)),) if moved != name else each_expert(arch, name)
@@ -69,7 +72,7 @@ def _qwen3_moe(reader: Reader) -> Architecture:
     attention = reader.attention(query_key_norm=QueryKeyNorm.HEAD)
     sliding = reader.config.boolean("use_sliding_window")
     windows = reader.windows(reader.same_everywhere(sliding))
-    return _with_dense_layers(reader, reader.architecture(attention, _experts(reader), windows))
+    return with_dense_layers(reader, reader.architecture(attention, _experts(reader), windows))
 
 
 def _config_of_qwen2(file: GGUFConfig) -> Config:
@@ -124,7 +127,7 @@ FAMILY = Family(
     (
         ModelType("qwen2", _qwen2, {**_COMMON, "num_key_value_heads": 32, "attention_bias": True}),
         ModelType("qwen3", _qwen3, {**_COMMON, "num_key_value_heads": 32, "head_dim": 128}),
-        ModelType("qwen2_moe", _qwen2_moe, _QWEN2_MOE, _recipe_of_qwen2_moe),
+        ModelType("qwen2_moe", _qwen2_moe, _QWEN2_MOE, recipe_of_qwen2_moe),
         ModelType("qwen3_moe", _qwen3_moe, _QWEN3_MOE, each_expert),
     ),
     (

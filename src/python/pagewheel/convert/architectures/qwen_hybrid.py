@@ -15,7 +15,6 @@ from ..decoder.architecture import (
     Layer,
     Mlp,
     QueryKeyNorm,
-    Routing,
 )
 from .entry import (
     Family,
@@ -24,28 +23,21 @@ from .entry import (
     ModelType,
     Part,
     Recipe,
-    each_expert,
     experts_of,
     tensor_name,
 )
 from .gguf_config import Config, GGUFConfig
+from .qwen import experts_beside_shared, recipe_of_qwen2_moe, with_dense_layers
 from .reader import Reader
 
 
 def attending_layers(reader: Reader) -> list[bool]:
     """Of each layer, whether it attends: by default each fourth."""
     config = reader.config
-    types = config.list_of("layer_types", str, config.layers)
-    if types is None:
-        interval = config.positive("full_attention_interval", 4)
-        return [(layer + 1) % interval == 0 for layer in range(config.layers)]
-    for each in types:
-        if each not in ("full_attention", "linear_attention"):
-            raise config.fail(
-                f"the layer type {each!r} is not supported; supported: full_attention, "
-                "linear_attention"
-            )
-    return [each == "full_attention" for each in types]
+    kinds = ("full_attention", "linear_attention")
+    interval = config.positive("full_attention_interval", 4)
+    otherwise = [kinds[(layer + 1) % interval != 0] for layer in range(config.layers)]
+    return [each == kinds[0] for each in config.layer_types(otherwise, kinds)]
 
 
 def _hybrid(reader: Reader, mlp: Mlp | Experts) -> Architecture:
@@ -59,10 +51,7 @@ def _hybrid(reader: Reader, mlp: Mlp | Experts) -> Architecture:
     )
     attention = reader.attention(query_key_norm=QueryKeyNorm.HEAD, output_gate=True)
     arch = reader.architecture(attention, mlp, [0] * config.layers, norm_offset=1.0)
-    attends = attending_layers(reader)
-    return arch.with_layers(
-        lambda index, layer: layer if attends[index] else replace(layer, mixer=net)
-    )
+    return arch.with_mixer(net, attending_layers(reader))
 
 
 def _with_head(reader: Reader, arch: Architecture, mlp: Mlp | Experts) -> Architecture:
@@ -83,21 +72,8 @@ def _dense(reader: Reader) -> Architecture:
 
 
 def _with_experts(reader: Reader) -> Architecture:
-    config = reader.config
-    experts = reader.experts(
-        "num_experts",
-        Routing.SOFTMAX,
-        reader.small_mlp(),
-        normalise=config.boolean("norm_topk_prob", True),
-        shared=Mlp(config.positive("shared_expert_intermediate_size"), reader.activation()),
-        shared_gate=True,
-    )
-    step = config.positive("decoder_sparse_step", 1)
-    dense = config.values.get("mlp_only_layers") or []
-    arch = reader.with_dense_layers(
-        _hybrid(reader, experts), lambda index: index in dense or (index + 1) % step != 0
-    )
-    return _with_head(reader, arch, experts)
+    experts = experts_beside_shared(reader, normalise=True)
+    return _with_head(reader, with_dense_layers(reader, _hybrid(reader, experts)), experts)
 
 
 def _rows(groups: int, size: int, begin: int, count: int) -> tuple[int, ...]:
@@ -148,9 +124,7 @@ def _joined_part(net: GatedDeltaNet, layer: int, name: str) -> Part | None:
 def _recipe(arch: Architecture, name: str) -> Recipe | None:
     found = re.fullmatch(r"layers\.(\d+)\.(self_attn|linear_attn)\.(.*)", name)
     if found is None:
-        moved = name.replace(".shared_experts.", ".shared_expert.")
-        moved = moved.replace(".shared_gate", ".shared_expert_gate")
-        return (Part(tensor_name(moved)),) if moved != name else each_expert(arch, name)
+        return recipe_of_qwen2_moe(arch, name)
     layer, part = int(found[1]), None
     mixer = arch.layers[layer].mixer
     if found[2] == "self_attn":

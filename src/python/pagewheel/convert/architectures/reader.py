@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -247,24 +247,28 @@ class Reader:
         **changes: Any,
     ) -> Architecture:
         """All layers alike but for their windows; `changes` override what else is said here."""
-        config = self.config
         attention = attention or self.attention()
         mlp = mlp or self.mlp()
-        parameters = config.rotary_parameters(served_length=self.context_length)
-        length = config.positive("max_position_embeddings")
+        parameters = self.config.rotary_parameters(served_length=self.context_length)
+        if parameters is not None:
+            changes = {"context_length": served_length(parameters), **changes}
+        if "rotary" not in changes:
+            changes["rotary"] = (self.rotary(),)
+        windows = windows or [0] * self.config.layers
+        layers = (Layer(replace(attention, window=window), mlp) for window in windows)
+        return self.of_layers(layers, **changes)
+
+    def of_layers(self, layers: Iterable[Layer], **changes: Any) -> Architecture:
+        """Layers of any kind; `changes` override what else is said here."""
+        config = self.config
         values: dict[str, Any] = {
             "model_type": config.model_type,
             "hidden_size": config.positive("hidden_size"),
             "vocab_size": config.positive("vocab_size"),
-            "context_length": length if parameters is None else served_length(parameters),
-            "layers": tuple(
-                Layer(replace(attention, window=window), mlp)
-                for window in windows or [0] * config.layers
-            ),
+            "context_length": config.positive("max_position_embeddings"),
+            "layers": tuple(layers),
             "norm_eps": config.not_negative("rms_norm_eps"),
             "tied_embeddings": config.boolean("tie_word_embeddings"),
             **changes,
         }
-        if "rotary" not in values:
-            values["rotary"] = (self.rotary(),)
         return Architecture(**values)

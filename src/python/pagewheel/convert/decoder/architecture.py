@@ -8,7 +8,7 @@ biases end with ".bias".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -470,6 +470,12 @@ class Architecture:
         """What `change` makes of each layer and its number; `others` are members to set as well."""
         layers = tuple(change(index, layer) for index, layer in enumerate(self.layers))
         return replace(self, layers=layers, **others)
+
+    def with_mixer(self, mixer: Mixer, attends: Sequence[bool]) -> Architecture:
+        """The mixer is in place of attention in layers that do not attend."""
+        return self.with_layers(
+            lambda index, layer: layer if attends[index] else replace(layer, mixer=mixer)
+        )
 
     def norms_of(self, layer: int) -> tuple[str | None, ...]:
         """The value of the layer's NormPlacement."""
