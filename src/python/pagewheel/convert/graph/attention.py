@@ -32,6 +32,7 @@ class Inputs:
         self.attention_mask = parameter("attention_mask", [-1, -1], ov.Type.i64)
         self.position_ids = parameter("position_ids", [-1, -1], ov.Type.i64)
         self.beam_idx = parameter("beam_idx", [-1], ov.Type.i32)
+        self.assigns: list[ov.Node] = []  # what states are after the tokens
         self._masks: dict[int, ov.Node] = {}
 
     @property
@@ -60,6 +61,10 @@ class Inputs:
         first = ops.concat([self.batch, i64([max(size, 0) for size in shape])], 0)
         past = named(ops6.read_value(ops.broadcast(f32(0.0), first), variable), name)
         return ops.gather(past, self.beam_idx, i64(0)), variable
+
+    def keep(self, value: ov.Node, variable: Variable) -> None:
+        """The value is what the state is for the next tokens."""
+        self.assigns.append(ops6.assign(value, variable))
 
     @cached_property
     def _columns(self) -> ov.Node:
@@ -166,7 +171,6 @@ class AttentionBuilder:
     def __init__(self, weighted: Weighted, inputs: Inputs) -> None:
         self.weighted = weighted
         self.inputs = inputs
-        self.assigns: list[ov.Node] = []
         kinds = weighted.arch.rotary
         self.rotations = [
             Rotation(kind, inputs, f"model.rotary_emb{'' if len(kinds) == 1 else f'.{index}'}")
@@ -294,7 +298,7 @@ class AttentionBuilder:
             f"past_key_values.{layer}.{kind}", name, [heads, -1, size]
         )
         whole = named(ops.concat([past, current], 2), name)
-        self.assigns.append(ops6.assign(whole, variable))
+        self.inputs.keep(whole, variable)
         return whole
 
     @staticmethod

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import openvino as ov
-import openvino.opset6 as ops6
 import openvino.opset13 as ops
 
 from ..decoder.architecture import ShortConvolution
@@ -14,44 +12,32 @@ from .attention import Inputs
 from .nodes import Weighted, i64, named, slice_last
 
 
-class ConvolutionBuilder:
-    """Builds the short convolutions of one layer after the other, in the form that
-    SDPAToPagedAttention knows.
-    """
-
-    def __init__(self, weighted: Weighted, inputs: Inputs) -> None:
-        self.weighted = weighted
-        self.inputs = inputs
-        self.assigns: list[ov.Node] = []
-
-    def build(self, x: ov.Node, layer: int) -> ov.Node:
-        """[batch, tokens, hidden], the same shape back."""
-        convolution = self.weighted.arch.layers[layer].mixer
-        assert isinstance(convolution, ShortConvolution)
-        prefix, hidden = f"layers.{layer}.conv", self.weighted.arch.hidden_size
-        projected = self.weighted.linear(x, f"{prefix}.in_proj", convolution.bias)
-        before, after, tokens = (
-            slice_last(projected, 3, part * hidden, (part + 1) * hidden) for part in range(3)
-        )
-        channels = ops.transpose(ops.multiply(before, tokens), i64([0, 2, 1]))
-        weights = dense_f32(self.weighted.weight(f"{prefix}.conv"))
-        mixed, kept = convolved(channels, weights, self.inputs, layer, f"{prefix}.conv")
-        self.assigns.append(kept)
-        if convolution.bias:
-            bias = dense_f32(self.weighted.weight(f"{prefix}.conv.bias"))
-            mixed = ops.add(mixed, ops.constant(bias.reshape(1, hidden, 1)))
-        gated = ops.multiply(after, ops.transpose(mixed, i64([0, 2, 1])))
-        return self.weighted.linear(gated, f"{prefix}.out_proj", convolution.bias)
+def build_convolution(
+    weighted: Weighted, inputs: Inputs, x: ov.Node, convolution: ShortConvolution, layer: int
+) -> ov.Node:
+    """Builds a layer's short convolution of [batch, tokens, hidden], the same shape back."""
+    prefix, hidden = f"layers.{layer}.conv", weighted.arch.hidden_size
+    projected = weighted.linear(x, f"{prefix}.in_proj", convolution.bias)
+    before, after, tokens = (
+        slice_last(projected, 3, part * hidden, (part + 1) * hidden) for part in range(3)
+    )
+    bias = f"{prefix}.conv.bias" if convolution.bias else None
+    product = ops.multiply(before, tokens)
+    mixed = convolved(weighted, inputs, product, layer, f"{prefix}.conv", bias)
+    gated = ops.multiply(after, ops.transpose(mixed, i64([0, 2, 1])))
+    return weighted.linear(gated, f"{prefix}.out_proj", convolution.bias)
 
 
 def convolved(
-    channels: ov.Node, weights: npt.NDArray[np.float32], inputs: Inputs, layer: int, name: str
-) -> tuple[ov.Node, ov.Node]:
-    """The convolution of [batch, channels, tokens] with what came before, the same shape back, and
-    the node that keeps its state.
+    weighted: Weighted, inputs: Inputs, x: ov.Node, layer: int, name: str, bias: str | None = None
+) -> ov.Node:
+    """The convolution of [batch, tokens, channels] with what came before, channels first.
 
-    The state holds the last `length` tokens. `weights` are [channels, 1, length].
+    It is in the form that SDPAToPagedAttention knows. The state holds the last `length` tokens.
+    `name` is that of the weights, [channels, 1, length].
     """
+    channels = ops.transpose(x, i64([0, 2, 1]))
+    weights = dense_f32(weighted.weight(name))
     width, _, length = weights.shape
     past, variable = inputs.state(
         f"cache_params.past.conv.{layer}", f"cache_params.present.conv.{layer}", [width, length]
@@ -63,4 +49,8 @@ def convolved(
         whole, ops.constant(weights.reshape(width, 1, 1, length)), [1], [0], [0], [1]
     )
     result = ops.slice(named(result, f"model.{name}"), i64([1]), end, i64([1]), i64([2]))
-    return result, ops6.assign(kept, variable)
+    inputs.keep(kept, variable)
+    if bias is not None:
+        values = dense_f32(weighted.weight(bias))
+        result = ops.add(result, ops.constant(values.reshape(1, width, 1)))
+    return result

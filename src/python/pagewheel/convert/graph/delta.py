@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import openvino as ov
-import openvino.opset6 as ops6
 import openvino.opset13 as ops
 
 from ..decoder.architecture import GatedDeltaNet
@@ -17,113 +16,109 @@ from .nodes import Weighted, f32, i32, i64, named, scaled
 _EPSILON = 1e-6
 
 
-class DeltaBuilder:
-    """Builds the gated delta net of one layer after the other, in the form that
-    SDPAToPagedAttention knows: a Loop over tokens.
+def build_delta(
+    weighted: Weighted, inputs: Inputs, x: ov.Node, net: GatedDeltaNet, layer: int
+) -> ov.Node:
+    """Builds a layer's gated delta net of [batch, tokens, hidden], the same shape back.
+
+    It is in the form that SDPAToPagedAttention knows: a Loop over tokens.
     """
+    prefix = f"layers.{layer}.linear_attn"
+    projected = weighted.linear(x, f"{prefix}.in_proj_qkv")
+    mixed = convolved(weighted, inputs, projected, layer, f"{prefix}.conv1d")
+    mixed = ops.transpose(ops.swish(mixed), i64([0, 2, 1]))
+    sizes = [net.key_width, net.key_width, net.value_width]
+    query, key, value = ops.variadic_split(mixed, i64(2), i64(sizes)).outputs()
+    attended = _delta_rule(
+        inputs,
+        net,
+        layer,
+        _keys(query, net),
+        _keys(key, net),
+        ops.reshape(value, i64([0, 0, net.value_heads, net.value_size]), True),
+        *_gates(weighted, x, net, prefix),
+    )
+    # Heads by themselves: OpenVINO's pass counts the key heads, of which there may be fewer.
+    attended = ops.reshape(attended, i64([-1, net.value_size]), False)
+    weight = dense_f32(weighted.weight(f"{prefix}.norm"))
+    normed = ops.multiply(ops.constant(weight), weighted.unit_rms(attended, net.norm_eps))
+    gates = _projected(weighted, x, net, f"{prefix}.in_proj_z")
+    gate = ops.reshape(gates, i64([-1, net.value_size]), False)
+    gate = ops.sigmoid(gate) if net.decay_by_channel else ops.swish(gate)
+    gated = named(ops.multiply(normed, gate), f"model.{prefix}.norm")
+    merged = ops.reshape(gated, ops.shape_of(gates, "i64"), False)
+    return weighted.linear(merged, f"{prefix}.out_proj")
 
-    def __init__(self, weighted: Weighted, inputs: Inputs) -> None:
-        self.weighted = weighted
-        self.inputs = inputs
-        self.assigns: list[ov.Node] = []
 
-    def build(self, x: ov.Node, layer: int) -> ov.Node:
-        """[batch, tokens, hidden], the same shape back."""
-        net = self.weighted.arch.layers[layer].mixer
-        assert isinstance(net, GatedDeltaNet)
-        prefix = f"layers.{layer}.linear_attn"
-        projected = self.weighted.linear(x, f"{prefix}.in_proj_qkv")
-        weights = dense_f32(self.weighted.weight(f"{prefix}.conv1d"))
-        channels = ops.transpose(projected, i64([0, 2, 1]))
-        mixed, kept = convolved(channels, weights, self.inputs, layer, f"{prefix}.conv1d")
-        self.assigns.append(kept)
-        mixed = ops.transpose(ops.swish(mixed), i64([0, 2, 1]))
-        sizes = [net.key_width, net.key_width, net.value_width]
-        query, key, value = ops.variadic_split(mixed, i64(2), i64(sizes)).outputs()
-        attended = self._delta_rule(
-            self._keys(query, net),
-            self._keys(key, net),
-            ops.reshape(value, i64([0, 0, net.value_heads, net.value_size]), True),
-            *self._gates(x, net, prefix),
-            layer,
+def _keys(x: ov.Output, net: GatedDeltaNet) -> ov.Node:
+    """Queries or keys: [batch, tokens, value heads, key size], each of length 1."""
+    heads = ops.reshape(x, i64([0, 0, net.key_heads, net.key_size]), True)
+    repeats = net.value_heads // net.key_heads
+    if repeats > 1:
+        spread = ops.broadcast(
+            ops.unsqueeze(heads, i64(3)),
+            i64([1, 1, 1, repeats, 1]),
+            broadcast_spec="BIDIRECTIONAL",
         )
-        # Heads by themselves: OpenVINO's pass counts the key heads, of which there may be fewer.
-        attended = ops.reshape(attended, i64([-1, net.value_size]), False)
-        weight = dense_f32(self.weighted.weight(f"{prefix}.norm"))
-        normed = ops.multiply(ops.constant(weight), self.weighted.unit_rms(attended, net.norm_eps))
-        gates = self._projected(x, net, f"{prefix}.in_proj_z")
-        gate = ops.reshape(gates, i64([-1, net.value_size]), False)
-        gate = ops.sigmoid(gate) if net.decay_by_channel else ops.swish(gate)
-        gated = named(ops.multiply(normed, gate), f"model.{prefix}.norm")
-        merged = ops.reshape(gated, ops.shape_of(gates, "i64"), False)
-        return self.weighted.linear(merged, f"{prefix}.out_proj")
+        heads = ops.reshape(spread, i64([0, 0, net.value_heads, net.key_size]), True)
+    squares = ops.reduce_sum(ops.multiply(heads, heads), i64(-1), True)
+    length = ops.sqrt(ops.add(squares, f32(_EPSILON)))
+    return ops.multiply(heads, ops.divide(f32(1.0), length))
 
-    @staticmethod
-    def _keys(x: ov.Output, net: GatedDeltaNet) -> ov.Node:
-        """Queries or keys: [batch, tokens, value heads, key size], each of length 1."""
-        heads = ops.reshape(x, i64([0, 0, net.key_heads, net.key_size]), True)
-        repeats = net.value_heads // net.key_heads
-        if repeats > 1:
-            spread = ops.broadcast(
-                ops.unsqueeze(heads, i64(3)),
-                i64([1, 1, 1, repeats, 1]),
-                broadcast_spec="BIDIRECTIONAL",
-            )
-            heads = ops.reshape(spread, i64([0, 0, net.value_heads, net.key_size]), True)
-        squares = ops.reduce_sum(ops.multiply(heads, heads), i64(-1), True)
-        length = ops.sqrt(ops.add(squares, f32(_EPSILON)))
-        return ops.multiply(heads, ops.divide(f32(1.0), length))
 
-    def _projected(self, x: ov.Node, net: GatedDeltaNet, name: str) -> ov.Node:
-        if net.decay_by_channel:
-            x = self.weighted.linear(x, f"{name}_down")
-        return self.weighted.linear(x, name)
+def _projected(weighted: Weighted, x: ov.Node, net: GatedDeltaNet, name: str) -> ov.Node:
+    if net.decay_by_channel:
+        x = weighted.linear(x, f"{name}_down")
+    return weighted.linear(x, name)
 
-    def _gates(self, x: ov.Node, net: GatedDeltaNet, prefix: str) -> tuple[ov.Node, ov.Node]:
-        """The logarithm of the decay, and beta: [batch, tokens, value heads] each; of decays by
-        channel [batch, tokens, value heads, key size].
-        """
-        beta = ops.sigmoid(self.weighted.linear(x, f"{prefix}.in_proj_b"))
-        rates = -np.exp(dense_f32(self.weighted.weight(f"{prefix}.A_log")))
-        bias = ops.constant(dense_f32(self.weighted.weight(f"{prefix}.dt_bias")))
-        steps = ops.softplus(ops.add(self._projected(x, net, f"{prefix}.in_proj_a"), bias))
-        if net.decay_by_channel:
-            steps = ops.reshape(steps, i64([0, 0, net.value_heads, net.key_size]), True)
-        return ops.multiply(ops.constant(rates), steps), scaled(beta, net.beta_scale)
 
-    def _delta_rule(
-        self,
-        query: ov.Node,
-        key: ov.Node,
-        value: ov.Node,
-        decay: ov.Node,
-        beta: ov.Node,
-        layer: int,
-    ) -> ov.Node:
-        """[batch, tokens, heads, size] of values, the same shape back."""
-        net = self.weighted.arch.layers[layer].mixer
-        assert isinstance(net, GatedDeltaNet)
-        heads_first, tokens_last = i64([0, 2, 1, 3]), i64([0, 2, 1])
-        size = ops.gather(ops.shape_of(query, "i64"), i64(3), i64(0))
-        scale = ops.power(ops.convert(size, "f32"), f32(0.5))
-        query = ops.divide(ops.transpose(query, heads_first), scale)
-        past, variable = self.inputs.state(
-            f"cache_params.past.ssm.{layer}",
-            f"cache_params.present.ssm.{layer}",
-            [net.value_heads, net.key_size, net.value_size],
-        )
-        shape = ops.gather(ops.shape_of(value, "i64"), heads_first, i64(0))
-        output, state = _loop(
-            query,
-            ops.transpose(key, heads_first),
-            ops.transpose(value, heads_first),
-            ops.transpose(decay, heads_first if net.decay_by_channel else tokens_last),
-            ops.transpose(beta, tokens_last),
-            past,
-            shape,
-        )
-        self.assigns.append(ops6.assign(ops.reshape(state, i64([0, 0, 0, 0]), True), variable))
-        return ops.transpose(output, heads_first)
+def _gates(
+    weighted: Weighted, x: ov.Node, net: GatedDeltaNet, prefix: str
+) -> tuple[ov.Node, ov.Node]:
+    """The logarithm of the decay, and beta: [batch, tokens, value heads] each; of decays by
+    channel [batch, tokens, value heads, key size].
+    """
+    beta = ops.sigmoid(weighted.linear(x, f"{prefix}.in_proj_b"))
+    rates = -np.exp(dense_f32(weighted.weight(f"{prefix}.A_log")))
+    bias = ops.constant(dense_f32(weighted.weight(f"{prefix}.dt_bias")))
+    steps = ops.softplus(ops.add(_projected(weighted, x, net, f"{prefix}.in_proj_a"), bias))
+    if net.decay_by_channel:
+        steps = ops.reshape(steps, i64([0, 0, net.value_heads, net.key_size]), True)
+    return ops.multiply(ops.constant(rates), steps), scaled(beta, net.beta_scale)
+
+
+def _delta_rule(
+    inputs: Inputs,
+    net: GatedDeltaNet,
+    layer: int,
+    query: ov.Node,
+    key: ov.Node,
+    value: ov.Node,
+    decay: ov.Node,
+    beta: ov.Node,
+) -> ov.Node:
+    """[batch, tokens, heads, size] of values, the same shape back."""
+    heads_first, tokens_last = i64([0, 2, 1, 3]), i64([0, 2, 1])
+    size = ops.gather(ops.shape_of(query, "i64"), i64(3), i64(0))
+    scale = ops.power(ops.convert(size, "f32"), f32(0.5))
+    query = ops.divide(ops.transpose(query, heads_first), scale)
+    past, variable = inputs.state(
+        f"cache_params.past.ssm.{layer}",
+        f"cache_params.present.ssm.{layer}",
+        [net.value_heads, net.key_size, net.value_size],
+    )
+    shape = ops.gather(ops.shape_of(value, "i64"), heads_first, i64(0))
+    output, state = _loop(
+        query,
+        ops.transpose(key, heads_first),
+        ops.transpose(value, heads_first),
+        ops.transpose(decay, heads_first if net.decay_by_channel else tokens_last),
+        ops.transpose(beta, tokens_last),
+        past,
+        shape,
+    )
+    inputs.keep(ops.reshape(state, i64([0, 0, 0, 0]), True), variable)
+    return ops.transpose(output, heads_first)
 
 
 def _loop(

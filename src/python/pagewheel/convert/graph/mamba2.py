@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import openvino as ov
-import openvino.opset6 as ops6
 import openvino.opset13 as ops
 from openvino.op import Parameter
 
@@ -15,85 +14,83 @@ from .convolution import convolved
 from .nodes import Weighted, activated, f32, i32, i64, named, slice_last
 
 
-class Mamba2Builder:
-    """Builds the mixers of one layer after the other, in the form that SDPAToPagedAttention knows:
-    optimum-intel's, in which a Loop runs over the tokens.
+def build_mamba(
+    weighted: Weighted, inputs: Inputs, x: ov.Node, mamba: Mamba2, layer: int
+) -> ov.Node:
+    """Builds a layer's mixer of [batch, tokens, hidden], the same shape back.
+
+    It is in the form that SDPAToPagedAttention knows: optimum-intel's, in which a Loop runs over
+    the tokens.
     """
+    prefix, inner = f"layers.{layer}.mamba", mamba.inner_size
+    gate, mixed, steps = (
+        weighted.linear(x, f"{prefix}.{name}_proj", mamba.bias) for name in ("gate", "conv", "dt")
+    )
+    bias = f"{prefix}.conv1d.bias" if mamba.conv_bias else None
+    mixed = convolved(weighted, inputs, mixed, layer, f"{prefix}.conv1d", bias)
+    mixed = ops.transpose(activated(mixed, Activation.SILU), i64([0, 2, 1]))
+    ends = np.cumsum([0, inner, *[mamba.groups * mamba.state_size] * 2])
+    parts = [slice_last(mixed, 3, ends[i], ends[i + 1]) for i in range(3)]
+    heads = _split(parts[0], mamba.heads, mamba.head_size)
+    b, c = (_split(part, mamba.groups, mamba.state_size) for part in parts[1:])
+    steps = ops.softplus(ops.add(steps, weighted.vector(f"{prefix}.dt_bias")))
+    if mamba.dt_min > 0 or mamba.dt_max < np.inf:
+        highest = min(mamba.dt_max, float(np.finfo(np.float32).max))
+        steps = ops.clamp(steps, mamba.dt_min, highest)
+    y = _scanned(weighted, inputs, mamba, layer, steps, b, heads, c)
+    skip = dense_f32(weighted.weight(f"{prefix}.D")).reshape(mamba.heads, 1)
+    y = ops.add(y, ops.multiply(heads, ops.constant(skip)))
+    y = ops.reshape(y, i64([0, 0, inner]), True)
+    gate = activated(gate, Activation.SILU)
+    if not mamba.gate_after_norm:
+        y = ops.multiply(y, gate)
+    if mamba.norm:
+        y = _normed(weighted, y, mamba, f"{prefix}.norm")
+    if mamba.gate_after_norm:
+        y = ops.multiply(y, gate)
+    return weighted.linear(y, f"{prefix}.out_proj", mamba.output_bias)
 
-    def __init__(self, weighted: Weighted, inputs: Inputs) -> None:
-        self.weighted = weighted
-        self.inputs = inputs
-        self.assigns: list[ov.Node] = []
 
-    def build(self, x: ov.Node, mamba: Mamba2, layer: int) -> ov.Node:
-        """[batch, tokens, hidden], the same shape back."""
-        prefix, inner = f"layers.{layer}.mamba", mamba.inner_size
-        gate, mixed, steps = (
-            self.weighted.linear(x, f"{prefix}.{name}_proj", mamba.bias)
-            for name in ("gate", "conv", "dt")
-        )
-        weights = dense_f32(self.weighted.weight(f"{prefix}.conv1d"))
-        channels = ops.transpose(mixed, i64([0, 2, 1]))
-        mixed, kept = convolved(channels, weights, self.inputs, layer, f"{prefix}.conv1d")
-        if mamba.conv_bias:
-            bias = dense_f32(self.weighted.weight(f"{prefix}.conv1d.bias"))
-            mixed = ops.add(mixed, ops.constant(bias.reshape(1, -1, 1)))
-        self.assigns.append(kept)
-        mixed = ops.transpose(activated(mixed, Activation.SILU), i64([0, 2, 1]))
-        ends = np.cumsum([0, inner, *[mamba.groups * mamba.state_size] * 2])
-        parts = [slice_last(mixed, 3, ends[i], ends[i + 1]) for i in range(3)]
-        heads = _split(parts[0], mamba.heads, mamba.head_size)
-        b, c = (_split(part, mamba.groups, mamba.state_size) for part in parts[1:])
-        steps = ops.softplus(ops.add(steps, self.weighted.vector(f"{prefix}.dt_bias")))
-        if mamba.dt_min > 0 or mamba.dt_max < np.inf:
-            highest = min(mamba.dt_max, float(np.finfo(np.float32).max))
-            steps = ops.clamp(steps, mamba.dt_min, highest)
-        y = self._scanned(mamba, layer, steps, b, heads, c)
-        skip = dense_f32(self.weighted.weight(f"{prefix}.D")).reshape(mamba.heads, 1)
-        y = ops.add(y, ops.multiply(heads, ops.constant(skip)))
-        y = ops.reshape(y, i64([0, 0, inner]), True)
-        gate = activated(gate, Activation.SILU)
-        if not mamba.gate_after_norm:
-            y = ops.multiply(y, gate)
-        if mamba.norm:
-            y = self._normed(y, mamba, f"{prefix}.norm")
-        if mamba.gate_after_norm:
-            y = ops.multiply(y, gate)
-        return self.weighted.linear(y, f"{prefix}.out_proj", mamba.output_bias)
+def _normed(weighted: Weighted, y: ov.Node, mamba: Mamba2, name: str) -> ov.Node:
+    if mamba.norm_groups == 1:
+        gamma = ops.constant(dense_f32(weighted.weight(name)))
+        return named(ops.multiply(gamma, weighted.unit_rms(y)), f"model.{name}")
+    size = mamba.inner_size // mamba.norm_groups
+    groups = weighted.unit_rms(_split(y, mamba.norm_groups, size))
+    normed = ops.reshape(groups, i64([0, 0, mamba.inner_size]), True)
+    return named(ops.multiply(normed, weighted.vector(name)), f"model.{name}")
 
-    def _normed(self, y: ov.Node, mamba: Mamba2, name: str) -> ov.Node:
-        if mamba.norm_groups == 1:
-            gamma = ops.constant(dense_f32(self.weighted.weight(name)))
-            return named(ops.multiply(gamma, self.weighted.unit_rms(y)), f"model.{name}")
-        size = mamba.inner_size // mamba.norm_groups
-        groups = self.weighted.unit_rms(_split(y, mamba.norm_groups, size))
-        normed = ops.reshape(groups, i64([0, 0, mamba.inner_size]), True)
-        return named(ops.multiply(normed, self.weighted.vector(name)), f"model.{name}")
 
-    def _scanned(
-        self, mamba: Mamba2, layer: int, dt: ov.Node, b: ov.Node, x: ov.Node, c: ov.Node
-    ) -> ov.Node:
-        """y [batch, tokens, heads, head_size]: token by token
+def _scanned(
+    weighted: Weighted,
+    inputs: Inputs,
+    mamba: Mamba2,
+    layer: int,
+    dt: ov.Node,
+    b: ov.Node,
+    x: ov.Node,
+    c: ov.Node,
+) -> ov.Node:
+    """y [batch, tokens, heads, head_size]: token by token
 
-        state = exp(A dt) state + dt x B^T, y = state C
-        """
-        past, variable = self.inputs.state(
-            f"cache_params.past.ssm.{layer}",
-            f"cache_params.present.ssm.{layer}",
-            [mamba.heads, mamba.head_size, mamba.state_size],
-        )
-        rates = dense_f32(self.weighted.weight(f"layers.{layer}.mamba.A_log"))
-        a = ops.constant(-np.exp(rates))
-        decay = ops.reshape(ops.exp(ops.multiply(a, dt)), i64([0, 0, 0, 1, 1]), True)
-        scaled_b = ops.multiply(ops.unsqueeze(dt, i32([-1])), _each_head(b, mamba))
-        added = ops.multiply(ops.unsqueeze(scaled_b, i32([-2])), ops.unsqueeze(x, i32([-1])))
-        read = ops.unsqueeze(_each_head(c, mamba), i32([-2]))
-        shape = ops.shape_of(x, "i64")
-        tokens = ops.convert(ops.gather(shape, i64([1]), i64(0)), "i32")
-        loop = _loop(mamba, tokens, decay, added, read, past, ops.broadcast(f32(0.0), shape))
-        after = ops.reshape(loop.output(1), i64([0, 0, 0, 0]), True)  # a node, as assign takes
-        self.assigns.append(ops6.assign(after, variable))
-        return named(loop, f"model.layers.{layer}.mamba.scan").output(0)
+    state = exp(A dt) state + dt x B^T, y = state C
+    """
+    past, variable = inputs.state(
+        f"cache_params.past.ssm.{layer}",
+        f"cache_params.present.ssm.{layer}",
+        [mamba.heads, mamba.head_size, mamba.state_size],
+    )
+    a = ops.constant(-np.exp(dense_f32(weighted.weight(f"layers.{layer}.mamba.A_log"))))
+    decay = ops.reshape(ops.exp(ops.multiply(a, dt)), i64([0, 0, 0, 1, 1]), True)
+    scaled_b = ops.multiply(ops.unsqueeze(dt, i32([-1])), _each_head(b, mamba))
+    added = ops.multiply(ops.unsqueeze(scaled_b, i32([-2])), ops.unsqueeze(x, i32([-1])))
+    read = ops.unsqueeze(_each_head(c, mamba), i32([-2]))
+    shape = ops.shape_of(x, "i64")
+    tokens = ops.convert(ops.gather(shape, i64([1]), i64(0)), "i32")
+    loop = _loop(mamba, tokens, decay, added, read, past, ops.broadcast(f32(0.0), shape))
+    after = ops.reshape(loop.output(1), i64([0, 0, 0, 0]), True)  # a node, as assign takes
+    inputs.keep(after, variable)
+    return named(loop, f"model.layers.{layer}.mamba.scan").output(0)
 
 
 def _split(x: ov.Node, count: int, size: int) -> ov.Node:

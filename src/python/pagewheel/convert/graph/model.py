@@ -22,12 +22,13 @@ from ..decoder.architecture import (
     Experts,
     GatedDeltaNet,
     Mamba2,
+    ShortConvolution,
 )
 from ..weights.weight import dense_i64, emit
 from .attention import AttentionBuilder, Inputs
-from .convolution import ConvolutionBuilder
-from .delta import DeltaBuilder
-from .mamba2 import Mamba2Builder
+from .convolution import build_convolution
+from .delta import build_delta
+from .mamba2 import build_mamba
 from .mlp import RoutedExperts, build_mlp
 from .nodes import (
     Weighted,
@@ -179,9 +180,6 @@ class DecoderBuilder:
         self.weighted = Weighted(arch, weight)
         self.inputs = Inputs()
         self.attention = AttentionBuilder(self.weighted, self.inputs)
-        self.convolution = ConvolutionBuilder(self.weighted, self.inputs)
-        self.delta = DeltaBuilder(self.weighted, self.inputs)
-        self.mamba = Mamba2Builder(self.weighted, self.inputs)
 
     def build(self) -> ov.Model:
         embeddings = self.embeddings()
@@ -209,12 +207,8 @@ class DecoderBuilder:
         if eagle3 is not None and eagle3.model_vocab_size > self.arch.vocab_size:
             offsets = named(ops.constant(dense_i64(self.weighted.weight("d2t"))), "d2t")
             results.append(named(ops.result(offsets), "d2t"))
-        assigns = (
-            self.attention.assigns
-            + self.convolution.assigns
-            + self.delta.assigns
-            + self.mamba.assigns
-        )
+        # Keys and values come before the states of other mixers.
+        assigns = sorted(self.inputs.assigns, key=_is_of_other_mixer)
         return ov.Model(results, assigns, parameters, self.arch.model_type)
 
     def embeddings(self) -> ov.Node:
@@ -273,16 +267,18 @@ class DecoderBuilder:
     def attended(self, normed: ov.Node, layer: int) -> ov.Node:
         """What the layer's mixer of tokens gives."""
         mixer, recurrence = self.arch.layers[layer].mixer, self.arch.layers[layer].recurrence
-        if isinstance(mixer, Mamba2):
-            mixed = self.mamba.build(normed, mixer, layer)
-        elif isinstance(mixer, Attention):
+        if isinstance(mixer, Attention):
             mixed = self.attention.build(normed, layer)
+        elif isinstance(mixer, Mamba2):
+            mixed = build_mamba(self.weighted, self.inputs, normed, mixer, layer)
         elif isinstance(mixer, GatedDeltaNet):
-            mixed = self.delta.build(normed, layer)
+            mixed = build_delta(self.weighted, self.inputs, normed, mixer, layer)
         else:
-            mixed = self.convolution.build(normed, layer)
+            assert isinstance(mixer, ShortConvolution)
+            mixed = build_convolution(self.weighted, self.inputs, normed, mixer, layer)
         if recurrence is not None:
-            mixed = ops.add(self.mamba.build(normed, recurrence, layer), mixed)
+            beside = build_mamba(self.weighted, self.inputs, normed, recurrence, layer)
+            mixed = ops.add(beside, mixed)
         return self.normed(mixed, layer, self.arch.norms_of(layer)[1])
 
     def mlp(self, hidden: ov.Node, layer: int) -> ov.Node:
@@ -333,6 +329,10 @@ class DecoderBuilder:
         if self.arch.tied_embeddings:
             return embeddings
         return emit(self.weighted.weight("lm_head"), "lm_head.weight")
+
+
+def _is_of_other_mixer(assign: ov.Node) -> bool:
+    return str(assign.get_attributes()["variable_id"]).startswith("cache_params")
 
 
 def build_model(arch: Architecture, weight: WeightReader) -> ov.Model:
