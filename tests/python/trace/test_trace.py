@@ -68,7 +68,8 @@ def long_trace(layers: int, num_decisions: int, held: int) -> Trace:
             kept = [position for position in positions if position not in gone]
             positions = kept + list(range(processed, processed + 32))
     tokens = held + 32 * num_decisions
-    return Trace([1] * 100, [1] * (tokens - 100), ["word "] * tokens, "config", decisions)
+    setup = Setup("long", "tova", 1, 1, 1, held, rotation=True)
+    return Trace([1] * 100, [1] * (tokens - 100), ["word "] * tokens, "config", decisions, setup)
 
 
 def data_of(page: str) -> dict:
@@ -123,22 +124,13 @@ def test_a_traced_generation_is_the_one_without_a_trace(policy: str, tiny_folder
     while pipeline.has_non_finished_requests():
         pipeline.step()
     assert handle.read_all()[0].generated_ids == traced.generated
-    assert traced.setup is not None and traced.setup.policy == policy
+    assert traced.setup.policy == policy
     assert traced.setup.unit_size == (1 if policy == "norm_sum" else 32)
 
 
 def test_a_trace_is_read_as_it_was_written(trace: Trace, tmp_path: Path) -> None:
     trace.write(tmp_path / "trace.json.gz")
     assert Trace.read(tmp_path / "trace.json.gz") == trace
-
-
-def test_a_trace_without_a_setup_is_read(tmp_path: Path) -> None:
-    """As the first format was; whether keys were rotated is then seen from them."""
-    old = replace(small_trace(), setup=None)
-    old.write(tmp_path / "trace.json.gz")
-    read = Trace.read(tmp_path / "trace.json.gz")
-    assert read == old and not read.rotates
-    assert "config" in words_of(draw_summary(read))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +190,6 @@ def test_scores_stand_where_their_tokens_are() -> None:
 def test_keys_behind_the_first_one_that_goes_are_rotated() -> None:
     trace = small_trace()
     assert [layer_rotations(trace, layer) for layer in (0, 1)] == [3, 1]
-    assert trace.setup is not None
     still = replace(trace, setup=replace(trace.setup, rotation=False))
     assert layer_rotations(still, 0) == 0
 
@@ -310,7 +301,6 @@ def test_what_a_prompt_holds_is_text_in_the_page() -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_models_name_and_its_settings_are_text(name: str, tmp_path: Path) -> None:
     trace = small_trace()
-    assert trace.setup is not None
     named = replace(trace, config=name, setup=replace(trace.setup, model=name, policy=name))
     write_pictures(named, tmp_path)
     for picture in tmp_path.glob("*.svg"):
@@ -361,7 +351,6 @@ def test_the_command_writes_trace_page_and_pictures(smollm2_folder: Path, tmp_pa
 
 
 def test_the_summary_names_layers_without_pages(trace: Trace) -> None:
-    assert trace.setup is not None
     assert "keep states" not in draw_summary(trace)
     hybrid = replace(trace, setup=replace(trace.setup, layers_without_pages=[0, 2]))
     assert "nothing to evict in layers 0, 2, which keep states" in draw_summary(hybrid)

@@ -40,8 +40,6 @@ ROWS, COLUMNS = 260, 740  # the most cells of a picture, whatever the length of 
 def title_of(trace: Trace) -> str:
     """Model, policy and budget in a line."""
     setup = trace.setup
-    if setup is None:
-        return trace.config
     unit = "single tokens" if setup.unit_size == 1 else f"blocks of {setup.unit_size}"
     rotation = "rotation" if setup.rotation else "no rotation"
     return (

@@ -125,7 +125,7 @@ def rotated_keys(decision: Decision) -> int:
 
 def layer_rotations(trace: Trace, layer: int) -> int:
     """Keys rotated in all decisions of the layer, a key as often as it moved."""
-    if not trace.rotates:
+    if not trace.setup.rotation:
         return 0
     return sum(rotated_keys(decision) for decision in trace.of_layer(layer))
 

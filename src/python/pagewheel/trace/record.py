@@ -13,7 +13,7 @@ from typing import Any
 import pagewheel
 from pagewheel.model_info import ModelInfo, read_info
 
-_FORMAT = 2  # 1 had no setup
+_FORMAT = 2
 
 
 @dataclass
@@ -50,15 +50,8 @@ class Trace:
     generated: list[int]
     texts: list[str]  # of all tokens
     config: str
-    decisions: list[Decision] = field(default_factory=list)
-    setup: Setup | None = None
-
-    @property
-    def rotates(self) -> bool:
-        """Whether keys are rotated to new positions when others go."""
-        if self.setup is not None:
-            return self.setup.rotation
-        return any(any(decision.deltas) for decision in self.decisions)
+    decisions: list[Decision]
+    setup: Setup
 
     @property
     def layers(self) -> list[int]:
@@ -81,12 +74,11 @@ class Trace:
             content = json.loads(gzip.decompress(path.read_bytes()))
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise ValueError(f"{path} is no trace: {error}") from error
-        if not isinstance(content, dict) or content.pop("format", None) not in (1, _FORMAT):
-            raise ValueError(f"{path} is no trace of format 1 or {_FORMAT}")
+        if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
+            raise ValueError(f"{path} is no trace of format {_FORMAT}")
         try:
             decisions = [Decision(**decision) for decision in content.pop("decisions")]
-            setup = content.pop("setup", None)
-            return cls(**content, decisions=decisions, setup=Setup(**setup) if setup else None)
+            return cls(**content | {"setup": Setup(**content["setup"])}, decisions=decisions)
         except (KeyError, TypeError) as error:
             raise ValueError(f"{path} is no trace: {error}") from error
 

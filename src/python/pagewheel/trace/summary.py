@@ -48,7 +48,7 @@ def draw_summary(trace: Trace) -> str:
         f"{len(trace.prompt)} tokens of prompt, {len(trace.generated)} generated; "
         f"{len(trace.layers)} layers took {len(trace.decisions)} decisions"
     )
-    if trace.setup and trace.setup.layers_without_pages:
+    if trace.setup.layers_without_pages:
         without = ", ".join(map(str, trace.setup.layers_without_pages))
         run += f"; nothing to evict in layers {without}, which keep states"
     figure.text(LEFT, 60, run, colour=MUTED)
@@ -100,7 +100,8 @@ def _draw_held(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
     now = history.times(trace, COLUMNS)
     gone = np.array([np.searchsorted(np.sort(one), now, side="right") for one in when])
     held = now - gone
-    high = max(int(held.max()), trace.setup.max_cache_size if trace.setup else 0)
+    most_allowed = trace.setup.max_cache_size
+    high = max(int(held.max()), most_allowed)
     axes = Axes(figure, (LEFT, top, PLOT, 150), (0, end), (0, 1.08 * high))
     axes.title("Tokens held")
     axes.y_axis(whole_ticks(0, high, 5), "tokens held", grid=True)
@@ -110,13 +111,11 @@ def _draw_held(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
     bounds = [*zip(across, most, strict=True), *reversed(list(zip(across, least, strict=True)))]
     figure.area([(x, axes.y(float(tokens))) for x, tokens in bounds], BLUE)
     figure.line([(x, axes.y(float(t))) for x, t in zip(across, mean, strict=True)], BLUE, width=1.4)
-    entries = [(BLUE, "mean of the layers"), ("#cbdaec", "least to most")]
-    if trace.setup:
-        budget = axes.y(trace.setup.max_cache_size)
-        figure.line([(LEFT, budget), (LEFT + PLOT, budget)], ORANGE, width=1.4, dash="6 4")
-        entries.append((ORANGE, f"budget: {trace.setup.max_cache_size}"))
+    budget = axes.y(most_allowed)
+    figure.line([(LEFT, budget), (LEFT + PLOT, budget)], ORANGE, width=1.4, dash="6 4")
     axes.frame()
-    figure.swatches(LEGEND, top + 4, entries)
+    entries = [(BLUE, "mean of the layers"), ("#cbdaec", "least to most")]
+    figure.swatches(LEGEND, top + 4, [*entries, (ORANGE, f"budget: {most_allowed}")])
 
 
 def _draw_by_layer(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
