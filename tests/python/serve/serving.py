@@ -42,7 +42,7 @@ class Served:
         """No request inside, and every block free or kept for prefixes."""
         return (
             len(self.server.service.admission) == 0
-            and self.engine.is_idle()
+            and not self.engine._pipeline.has_non_finished_requests()
             and self.engine.statistics().num_used_blocks == 0
         )
 

@@ -142,10 +142,6 @@ class Engine:
         self._refused = RefusedGrammars()
         pipeline.start()
 
-    @property
-    def tokenizer(self) -> pagewheel.Tokenizer:
-        return self._tokenizer
-
     @cached_property
     def chat_template(self) -> str:
         return self._tokenizer.chat_template or ""
@@ -175,9 +171,6 @@ class Engine:
     def config(self) -> pagewheel.GenerationConfig:
         """A copy of the model's own."""
         return self._pipeline.get_config()
-
-    def is_idle(self) -> bool:
-        return not self._pipeline.has_non_finished_requests()
 
     @cached_property
     def token_bytes(self) -> Mapping[int, bytes]:
