@@ -3,8 +3,8 @@
 Conversion computes in Python for seconds to minutes, which would hold other models' tokens, and it
 reads files of strangers: what goes wrong there ends that process alone. The process runs this
 module. Its arguments are its parent's process id, the bytes that it may allocate, 0 for any number,
-and the model. Each line of its output is a JSON object: {"stage": ...} while it works, then
-{"folder": ...} or {"error": ...}.
+and the model. It says JSON objects, each in a line: {"stage": ...} while it works, then
+{"folder": ...} or {"error": ...}. Other lines are what libraries print.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,10 +27,8 @@ from pagewheel.serve.security import ENVIRONMENT
 _log = logging.getLogger("pagewheel.serve")
 
 
-# Of what a conversion that fails says, for the log.
-_MOST_STDERR = 4096  # characters
-_STDERR_SECONDS = 1.0
-_PIECE = 1024
+# Characters of what libraries say in a conversion that fails, for the log.
+_MOST_SAID = 4096
 # The server's own threads go first.
 _NICE = 5
 _PR_SET_PDEATHSIG = 1
@@ -69,7 +66,7 @@ class Conversion:
                 self._process.kill()
 
     def _run_child(self) -> Path:
-        process, stderr = self._start()
+        process = self._start()
         seconds = self._limits.seconds
         timer = threading.Timer(seconds, self.end, (f"it took longer than {seconds:g} seconds",))
         timer.daemon = True
@@ -77,67 +74,50 @@ class Conversion:
             timer.start()
         try:
             with process:
-                answer = self._follow(process)
-                said = stderr.text()  # leaving closes it
+                answer, said = self._follow(process)
         finally:
             timer.cancel()
         if "folder" in answer:
             return Path(answer["folder"])
-        _log.warning("conversion failed", extra={"model": self._model, "stderr": said})
+        _log.warning("conversion failed", extra={"model": self._model, "said": said})
         raise ConversionError(self._why_ended or answer.get("error") or _death(process.returncode))
 
-    def _start(self) -> tuple[subprocess.Popen[str], _Tail]:
+    def _start(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", __name__, str(os.getpid())]
         command += [str(self._limits.memory_bytes), str(self._source.absolute())]
         with self._lock:
             if self._why_ended:
                 raise ConversionError(self._why_ended)
-            stderr = _Tail()
-            self._process = process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
                 env={name: value for name, value in os.environ.items() if name != ENVIRONMENT},
                 # Ctrl-C of a terminal is for the server, which ends this process itself.
                 start_new_session=True,
             )
-            threading.Thread(target=stderr.read, args=(process,), daemon=True).start()
-            return process, stderr
+            return self._process
 
-    def _follow(self, process: subprocess.Popen[str]) -> dict[str, str]:
-        """Logs progress; the last line is the answer."""
-        answer: dict[str, str] = {}
+    def _follow(self, process: subprocess.Popen[str]) -> tuple[dict[str, str], str]:
+        """Logs progress. Gives the last object, which is the answer, and the end of what else was
+        said."""
+        answer, said = {}, ""
         assert process.stdout is not None
         for line in process.stdout:
             try:
-                answer = json.loads(line)
+                found = json.loads(line)
             except ValueError:
-                continue  # what a library prints
+                found = None
+            if not isinstance(found, dict):
+                said = (said + line)[-_MOST_SAID:]
+                continue
+            answer = found
             if "stage" in answer:
                 _log.info("converting", extra={"model": self._model, "stage": answer["stage"]})
-        return answer
-
-
-class _Tail:
-    """Keeps the end of what a process says on standard error, which is read on a thread."""
-
-    def __init__(self) -> None:
-        self._end = ""
-        self._is_over = threading.Event()
-
-    def read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stderr is not None
-        with suppress(ValueError):  # closed: a process that it had started lives on
-            while piece := process.stderr.read(_PIECE):
-                self._end = (self._end + piece)[-_MOST_STDERR:]
-        self._is_over.set()
-
-    def text(self) -> str:
-        self._is_over.wait(_STDERR_SECONDS)
-        return self._end
+        return answer, said
 
 
 def _death(code: int) -> str:
@@ -174,7 +154,7 @@ def _end_with(parent: int) -> None:
 
 
 def _say(**what: str) -> None:
-    print(json.dumps(what), flush=True)
+    print(f"\n{json.dumps(what)}", flush=True)  # a library may have begun a line
 
 
 if __name__ == "__main__":
