@@ -6,6 +6,8 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 # Formats that grammars keep. JSON Schema calls any other one an annotation.
@@ -38,23 +40,14 @@ def parse_number(text: str) -> float:
     # Most numbers: with a point, 16 characters have 15 digits, which every double keeps.
     if len(text) <= 16 and "." in text and "e" not in text and "E" not in text:
         return value
-    if repr(value) == text or _digits(repr(value)) == _digits(text):
+    if repr(value) == text:
         return value
+    with suppress(InvalidOperation):  # of an exponent with which no double is
+        if Decimal(repr(value)) == Decimal(text):
+            return value
     rounded = RoundedNumber(value)
     rounded.text = text
     return rounded
-
-
-def _digits(number: str) -> tuple[str, int]:
-    """Digits without zeros around them, and the exponent of ten behind the last one."""
-    mantissa, _, exponent = number.lower().partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("-0")
-    stripped = digits.rstrip("0")
-    if len(exponent) > 20:  # such a number is 0 or infinite
-        return stripped, 0
-    scale = int(exponent or 0) - len(fraction) + len(digits) - len(stripped)
-    return stripped, scale if stripped else 0
 
 
 class Dialect:
