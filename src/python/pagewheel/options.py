@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, fields, is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -28,9 +28,14 @@ _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def option(default: Any, help: str, *names: str, **settings: Any) -> Any:
-    """A field of an option group; `settings` are those of typer.Option."""
+    """A field of an option group; `settings` are those of typer.Option.
+
+    A default that is parsed is written as in a command line.
+    """
     info = typer.Option(default, *names, help=help, **settings)
-    return field(default=default, metadata={"option": info})
+    parser = settings.get("parser")
+    value = default if parser is None or default is None else parser(default)
+    return field(default=value, metadata={"option": info})
 
 
 def time_option(default: str | None, help: str, *names: str) -> Any:
@@ -68,20 +73,20 @@ def _scaled(text: str, units: Mapping[str, float], examples: str) -> float:
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Makes an option of each field of the command's arguments that are groups of options."""
+    """Makes options of the fields that are options, of the command's arguments that have any."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, type[Any]] = {
         each.name: each.annotation
         for each in signature.parameters.values()
         if isinstance(each.annotation, type)
         and is_dataclass(each.annotation)
-        and all("option" in one.metadata for one in fields(each.annotation))
+        and _options_of(each.annotation)
     }
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         made = {
-            name: group(**{each.name: arguments.pop(each.name) for each in fields(group)})
+            name: group(**{each.name: arguments.pop(each.name) for each in _options_of(group)})
             for name, group in groups.items()
         }
         command(**arguments, **made)
@@ -89,9 +94,13 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     options = []
     for group in groups.values():
         hints = get_type_hints(group)
-        for each in fields(group):
+        for each in _options_of(group):
             options.append(keyword_parameter(each.name, each.metadata["option"], hints[each.name]))
     return with_options(run, signature, groups, options)
+
+
+def _options_of(group: type[Any]) -> list[Field[Any]]:
+    return [each for each in fields(group) if "option" in each.metadata]
 
 
 def keyword_parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:

@@ -21,12 +21,11 @@ from pagewheel.options import (
     option,
     parse_properties,
     properties_option,
-    size_option,
     time_option,
     with_option_groups,
     wrong_usage,
 )
-from pagewheel.serve.settings import Limits, ModelSettings, ServerSettings
+from pagewheel.serve.settings import Limits, ModelSettings, ServerOptions, ServerSettings
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ _DEFAULT_NAME = "SmolLM2-135M-Instruct"
 
 
 @dataclass(frozen=True)
-class ServeOptions:
-    """Fields that are called as those of ServerSettings and Limits are passed on as they are."""
+class ServeOptions(Limits, ServerOptions):
+    """All of a command line. Here are options from which settings are made."""
 
     # Which models, and how they are held in memory.
     aliases: list[str] | None = option(
@@ -65,30 +64,12 @@ class ServeOptions:
         "--pin",
         metavar="NAME",
     )
-    memory_budget: int = size_option(
-        "0", "For weights and caches of all models, e.g. 8G: those not in use make room."
-    )
     idle_unload_seconds: float | None = time_option(
         None, "Unload models not used for so long, e.g. 10m.", "--idle-unload"
     )
     device: str = option("CPU", "OpenVINO device: CPU, GPU, GPU.1...")
     properties: list[str] | None = properties_option(
         "An OpenVINO property of all models; repeat it."
-    )
-    prefix_cache_dir: Path | None = option(
-        None, "Where prefixes that models have computed stay over restarts and unloading."
-    )
-    prefix_cache_bytes: int = size_option("4G", "Of all files there.", "--prefix-cache-size")
-    pulled_bytes: int = size_option(
-        "0",
-        "For models that /api/pull may fetch, e.g. 50G, with an admin key; 0: it may not.",
-        "--pull-space",
-    )
-    conversion_seconds: float = time_option(
-        "1h", "For converting a model at its first use; 0: no limit.", "--conversion-timeout"
-    )
-    conversion_bytes: int = size_option(
-        "0", "For converting a model, e.g. 8G; 0: no limit.", "--conversion-memory"
     )
     cache_size: int = option(0, "GB of KV cache per model; 0: half of the free memory.", min=0)
     max_queue: int = option(
@@ -107,20 +88,12 @@ class ServeOptions:
         "By default error, and evict with --eviction ...,prefill.",
     )
 
-    # Where the server listens, and to whom it answers.
-    host: str = option("127.0.0.1", "The address to listen on; 0.0.0.0 is every one.")
-    port: int = option(8000, "0: any that is free.", min=0, max=65535)
-    ollama_port: int | None = option(
-        None, "Listen there too: programs look for Ollama at 11434.", min=0, max=65535
-    )
+    # To whom the server answers, and what it says.
     cors_origins: list[str] | None = option(
         None,
         "A web page's origin, e.g. http://localhost:3000, that may ask from a browser; repeat it. "
         "* is every one.",
         "--cors-origin",
-    )
-    is_lenient: bool = option(
-        False, "Ignore unknown fields of requests, and name them in a header.", "--lenient"
     )
     api_key_file: Path | None = option(
         None,
@@ -129,70 +102,12 @@ class ServeOptions:
         exists=True,
         dir_okay=False,
     )
-    shares_prefixes: bool = option(
-        False,
-        "Let all keys find each other's cached prefixes, but those that are in a group of "
-        "the key file (prefixes=NAME). By default each key finds its own alone.",
-        "--share-prefixes",
-    )
-    tls_certificate: Path | None = option(None, "A PEM file; with --tls-key for https.")
-    tls_key: Path | None = option(None, "The certificate's key, a PEM file.")
     allowed_hosts: list[str] | None = option(
         None,
         "A name by which clients call the server; repeat it. Others are refused then.",
         "--allowed-host",
     )
-
-    # What one client can ask for.
-    max_tokens: int = option(
-        0, "Tokens that one request may generate; 0: the model's context.", min=0
-    )
-    body_bytes: int = size_option("4M", "Of a request's body.", "--max-body")
-    bodies_bytes: int = size_option(
-        "256M",
-        "Of all bodies of requests being served; one more gets 503. 0: no limit.",
-        "--max-bodies",
-    )
-    concurrency: int = option(4096, "Served at once; one more gets 503.", "--max-requests", min=1)
-    concurrency_per_key: int = option(
-        0,
-        "Requests of one API key at once; one more gets 429. 0: no limit.",
-        "--max-requests-per-key",
-        min=0,
-    )
-    queue_per_key: int | None = option(
-        None,
-        "Requests of one API key without a token yet; one more gets 429. 0: no limit. By default "
-        "half of --max-queue where there are several keys.",
-        "--max-queue-per-key",
-        min=0,
-    )
-    head_seconds: float = time_option("10s", "For a request's headers to arrive.", "--head-timeout")
-    body_seconds: float = time_option("30s", "For a request's body to arrive.", "--body-timeout")
-    stall_seconds: float = time_option(
-        "60s", "For a client that does not read to take its answer.", "--stall-timeout"
-    )
-    request_seconds: float = time_option(
-        "10m", "A request ends then with what there is.", "--request-timeout"
-    )
-    shutdown_seconds: float = time_option(
-        "30s", "For running requests after SIGTERM or Ctrl-C.", "--shutdown-timeout"
-    )
-
-    # What operators see.
-    open_metrics: bool = option(False, "/metrics without an API key.", "--open-metrics")
-    metrics_prefix: str = option("pagewheel", '"vllm" suits dashboards made for it.')
     log_level: str = option("info", "debug, info, warning or error.")
-    log_prompts: bool = option(False, "Write prompts to the log.", "--log-prompts")
-    has_page: bool = option(
-        True, "The chat page at /, and its view of the cache.", "--page/--no-page"
-    )
-    traces_endpoint: str | None = option(
-        None,
-        "Send a trace of each request there, e.g. http://localhost:4318/v1/traces.",
-        "--otlp-traces-endpoint",
-        metavar="URL",
-    )
 
     # How many processes share the work.
     replicas: str | None = option(
@@ -249,8 +164,8 @@ class ServeOptions:
         queue_per_key = self.queue_per_key
         if queue_per_key is None:  # no key fills the queue of all
             queue_per_key = (self.max_queue + 1) // 2 if len(keys) > 1 else 0
-        limits = self._values_for(Limits) | {"queue_per_key": queue_per_key}
-        own = self._values_for(ServerSettings) | {
+        limits = self._values_of(Limits) | {"queue_per_key": queue_per_key}
+        own = self._values_of(ServerOptions) | {
             "models": models,
             "aliases": _aliases(self.aliases or [], models),
             "keys": tuple(keys),
@@ -265,9 +180,8 @@ class ServeOptions:
         with wrong_usage("--metrics-prefix"):
             return ServerSettings(**own)
 
-    def _values_for(self, kind: Any) -> dict[str, Any]:
-        names = {each.name for each in fields(self)} & {each.name for each in fields(kind)}
-        return {name: getattr(self, name) for name in names}
+    def _values_of(self, kind: Any) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(kind)}
 
     def _models(self, given: Sequence[str]) -> tuple[ModelSettings, ...]:
         properties = parse_properties(self.properties or [])

@@ -109,7 +109,7 @@ class Context(RequestContext[Service]):
 
     def queue_quota(self) -> QueueQuota:
         most = self.key_limits.queue or self.service.settings.limits.queue_per_key
-        return QueueQuota(self.service.num_waiting, self.api_key_id, most)
+        return QueueQuota(self.service.num_waiting, self.api_key_id, most or 0)
 
 
 def _prefix_store(settings: ServerSettings, keys: ApiKeys) -> PrefixStore | None:
