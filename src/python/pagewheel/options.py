@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, field, fields, is_dataclass
 from importlib.util import find_spec
@@ -143,6 +143,12 @@ def wrong_usage(*options: str) -> Iterator[None]:
     except InvalidArgumentError as error:
         hint = " / ".join(options) or None
         raise typer.BadParameter(one_line(error), param_hint=hint) from error
+
+
+def check_choice(option: str, text: str, allowed: Collection[str]) -> None:
+    """Raises typer.BadParameter for what is none of the allowed texts."""
+    if text not in allowed:
+        raise typer.BadParameter(f"allowed: {', '.join(allowed)}, got {text!r}", param_hint=option)
 
 
 def parse_properties(items: Sequence[str]) -> dict[str, Property]:

@@ -16,6 +16,7 @@ import typer
 
 from pagewheel.context_overflow import CONTEXT_OVERFLOWS, ERROR, EVICT
 from pagewheel.options import (
+    check_choice,
     eviction_arguments,
     eviction_option,
     option,
@@ -127,16 +128,9 @@ class ServeOptions(Limits, ServerOptions):
         """Raises typer.BadParameter for what must not be given together, or not so."""
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise typer.BadParameter("give both --tls-certificate and --tls-key")
-        if self.log_level not in _LOG_LEVELS:
-            raise typer.BadParameter(
-                f"allowed: {', '.join(_LOG_LEVELS)}, got {self.log_level!r}",
-                param_hint="--log-level",
-            )
-        if self.context_overflow not in (None, *CONTEXT_OVERFLOWS):
-            raise typer.BadParameter(
-                f"allowed: {', '.join(CONTEXT_OVERFLOWS)}, got {self.context_overflow!r}",
-                param_hint="--context-overflow",
-            )
+        check_choice("--log-level", self.log_level, _LOG_LEVELS)
+        if self.context_overflow is not None:
+            check_choice("--context-overflow", self.context_overflow, CONTEXT_OVERFLOWS)
         for origin in self.cors_origins or ():
             if origin != "*" and not re.fullmatch(r"https?://[^/\s]+", origin):
                 raise typer.BadParameter(

@@ -13,6 +13,7 @@ import typer
 from pagewheel.cli.endpoint import api_base, first_model
 from pagewheel.cli.terminal import EXIT_INTERRUPTED, failures
 from pagewheel.options import (
+    check_choice,
     check_installed,
     option,
     parse_properties,
@@ -112,10 +113,7 @@ def bench_serve(context: typer.Context, options: BenchOptions) -> None:
 
     pagewheel bench-serve --rate 2 --shared-tokens 1000 --questions 3 --chart load.svg
     """
-    if options.api not in _APIS:
-        raise typer.BadParameter(
-            f"allowed: {', '.join(_APIS)}, got {options.api!r}", param_hint="--api"
-        )
+    check_choice("--api", options.api, _APIS)
     given = parse_properties(options.fields or [])
     goals = dict(options.goals or [])
     with failures(debug=context.obj):

@@ -11,6 +11,7 @@ import typer
 from pagewheel.cli.chat import model_path
 from pagewheel.cli.terminal import failures
 from pagewheel.options import (
+    check_choice,
     option,
     parse_properties,
     properties_option,
@@ -84,16 +85,10 @@ def evaluate_cache(
         from pagewheel.evaluate_cache.run import Evaluation, Plan
         from pagewheel.evaluate_cache.texts import SETS
 
-        if options.texts not in SETS:
-            raise typer.BadParameter(
-                f"allowed: {', '.join(SETS)}, got {options.texts!r}", param_hint="--texts"
-            )
+        check_choice("--texts", options.texts, SETS)
         parts = options.only or list(PARTS)
         for part in parts:
-            if part not in PARTS:
-                raise typer.BadParameter(
-                    f"allowed: {', '.join(PARTS)}, got {part!r}", param_hint="--only"
-                )
+            check_choice("--only", part, PARTS)
         plan = Plan(
             options.samples,
             options.tokens,
