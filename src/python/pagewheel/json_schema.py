@@ -172,7 +172,7 @@ def to_json_schema(schema: Any) -> str:
 
 
 def _text_of(schema: Any) -> str:
-    """In keywords that a grammar can keep. Warns of formats that are not known."""
+    """Writes keywords that a grammar can keep. Warns of formats that are not known."""
     dialect = Dialect(schema)
     if dialect.formats:
         names = ", ".join(sorted(dialect.formats))

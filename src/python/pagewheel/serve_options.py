@@ -199,7 +199,7 @@ class ServeOptions(Limits, ServerOptions):
         )
 
     def replica_settings(self) -> ReplicaSettings | None:
-        """None where there is one process, without Ray. Raises typer.BadParameter."""
+        """Gives None where there is one process, without Ray. Raises typer.BadParameter."""
         if self.replicas is None:
             for name, given in (
                 ("--ray-address", self.ray_address),
@@ -242,7 +242,7 @@ def _named(model: str) -> tuple[str, Path | None]:
 
 
 def _aliases(items: Sequence[str], models: Sequence[ModelSettings]) -> dict[str, str]:
-    """From "ALIAS=NAME". Raises typer.BadParameter."""
+    """Parses "ALIAS=NAME". Raises typer.BadParameter."""
     names = {each.name for each in models}
     aliases = {}
     for item in items:

@@ -20,7 +20,7 @@ def tokens_computed(trace: Trace) -> int:
 
 
 def times(trace: Trace, count: int) -> Ints:
-    """At most `count` moments, in tokens computed, evenly spread up to the end."""
+    """Gives at most `count` moments, in tokens computed, evenly spread up to the end."""
     end = tokens_computed(trace)
     return np.unique(np.linspace(1, end, min(count, end)).round().astype(np.int64))
 
@@ -99,7 +99,7 @@ class ScoreScale:
         self.low, self.high = float(low), float(max(high, 1.01 * low))
 
     def place(self, scores: ArrayLike) -> Floats:
-        """From 0 (low) to 1 (high), scores beyond them clipped; NaN stays."""
+        """Maps scores to 0 (low) to 1 (high), those beyond them clipped; NaN stays."""
         values = np.asarray(scores, np.float64).clip(self.low, self.high)
         return np.log(values / self.low) / np.log(self.high / self.low)
 

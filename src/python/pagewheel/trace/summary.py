@@ -63,7 +63,7 @@ def draw_summary(trace: Trace) -> str:
 
 
 def _draw_survivors(figure: Figure, trace: Trace, when: Ints, top: float, height: float) -> None:
-    """Layers down, positions across: what is left at the end."""
+    """Draws what is left at the end: layers down, positions across."""
     end = history.tokens_computed(trace)
     begins, last = history.columns_of(trace, COLUMNS), np.array([end])
     rows = [colours_of(history.cells(trace, one, last, begins))[0] for one in when]
@@ -77,7 +77,7 @@ def _draw_survivors(figure: Figure, trace: Trace, when: Ints, top: float, height
 
 
 def _draw_share(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
-    """Below the survivors, with the same positions: by how many of the layers a token is kept."""
+    """Draws, below the survivors, by how many of the layers a token is kept."""
     end = history.tokens_computed(trace)
     begins = history.columns_of(trace, COLUMNS)
     kept = np.add.reduceat((when > end).mean(0), begins) / np.diff(np.append(begins, end))
@@ -95,7 +95,7 @@ def _draw_share(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
 
 
 def _draw_held(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
-    """Tokens in the cache over time: the mean of the layers, the range, and the budget."""
+    """Draws tokens in the cache over time: the layers' mean and range, and the budget."""
     end = history.tokens_computed(trace)
     now = history.times(trace, COLUMNS)
     gone = np.array([np.searchsorted(np.sort(one), now, side="right") for one in when])
@@ -119,7 +119,7 @@ def _draw_held(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
 
 
 def _draw_by_layer(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
-    """Two charts side by side with a bar for each layer."""
+    """Draws two charts side by side with a bar for each layer."""
     del when
     scores = [history.layer_score(trace, layer) for layer in trace.layers]
     rotations = [float(history.layer_rotations(trace, layer)) for layer in trace.layers]
@@ -166,7 +166,7 @@ _ACROSS, _CELL_WIDTH, _CELL_HEIGHT, _PITCH_X, _PITCH_Y = 6, 130, 76, 146, 104
 
 
 def _draw_grid(figure: Figure, trace: Trace, when: Ints, top: float) -> None:
-    """Each layer's picture over time, small; ticks at the outermost."""
+    """Draws each layer over time, small, with ticks at the outermost."""
     end = history.tokens_computed(trace)
     rows: Ints = history.times(trace, _CELL_HEIGHT)
     begins = history.columns_of(trace, _CELL_WIDTH)

@@ -26,7 +26,7 @@ def _read(reader: Reader, routing: Routing) -> Architecture:
 
 
 def with_dense_first_layers(reader: Reader, arch: Architecture) -> Architecture:
-    """Also the head of one layer, like the last one, that checkpoints have behind it."""
+    """Adds the head too, a layer like the last one, that checkpoints have behind it."""
     dense = reader.config.integer("first_k_dense_replace", 0)
     head = replace(arch, layers=arch.layers[-1:], reads_hidden_states=True)
     one = reader.config.integer("num_nextn_predict_layers", 0) == 1
@@ -152,7 +152,7 @@ def config_of_deepseek(file: GGUFConfig) -> Config:
 
 
 def recipe_of_latent(arch: Architecture, name: str) -> Recipe | None:
-    """In the checkpoint the rotated channels of a head come last, in V2 as pairs (2i, 2i + 1).
+    """The checkpoint has the rotated channels of a head last, in V2 as pairs (2i, 2i + 1).
 
     The graph wants them first, and channel i paired with i + half.
     """

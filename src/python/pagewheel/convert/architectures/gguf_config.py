@@ -95,7 +95,7 @@ class GGUFConfig:
         return int(value)
 
     def number(self, name: str, default: float) -> float:
-        """A finite number; `default` where the key is missing."""
+        """Gives a finite number, `default` where the key is missing."""
         value = float(self.metadata.get(self.key(name), (float, int), default))
         if not abs(value) < math.inf:
             raise self.fail(f"{self.key(name)} must be finite, got {value}")
@@ -132,7 +132,7 @@ class GGUFConfig:
         kv_heads: int | None = None,
         head_size: int | None = None,
     ) -> Config:
-        """outside_layers(), and what every architecture with attention has.
+        """Adds to outside_layers() what every architecture with attention has.
 
         `known` are keys that this one reads itself. Numbers that are given are not read here.
         """
@@ -167,7 +167,7 @@ class GGUFConfig:
         }
 
     def outside_layers(self, class_name: str, model_type: str) -> Config:
-        """What no layer has; `class_name` is that of transformers, without ForCausalLM."""
+        """Gives what no layer has; `class_name` is transformers', without ForCausalLM."""
         return {
             "architectures": [f"{class_name}ForCausalLM"],
             "model_type": model_type,
@@ -183,7 +183,7 @@ class GGUFConfig:
         return self.shapes[name]
 
     def each_layer(self, name: str, default: int | None = None) -> list[int]:
-        """An integer that some files give once and others once per layer."""
+        """Reads an integer that some files give once and others once per layer."""
         value = self.metadata.require(self.key(name), (int, list), default)
         values = value if isinstance(value, list) else [value] * self.layers
         if len(values) != self.layers or not all(type(each) is int for each in values):
@@ -191,7 +191,7 @@ class GGUFConfig:
         return values
 
     def uniform(self, name: str, default: int | None = None) -> int:
-        """each_layer() of what must be the same in all layers."""
+        """Reads an integer as each_layer() does, which must be the same in all layers."""
         values = self.each_layer(name, default)
         if len(set(values)) != 1:
             key = self.key(name)
@@ -199,7 +199,7 @@ class GGUFConfig:
         return values[0]
 
     def layer_types(self, every: int) -> list[str]:
-        """From a key that lists the layers with a window, or says that each n-th has none.
+        """Reads a key that lists the layers with a window, or says that each n-th has none.
 
         `every` is that n where the key is missing.
         """
@@ -295,7 +295,7 @@ class GGUFConfig:
         return values
 
     def experts(self, count_name: str) -> Config:
-        """How many there are, as `count_name`, and how many compute a token."""
+        """Tells how many there are, as `count_name`, and how many compute a token."""
         return {
             count_name: self.integer("expert_count"),
             "num_experts_per_tok": self.integer("expert_used_count"),

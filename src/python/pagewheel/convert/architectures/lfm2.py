@@ -39,7 +39,7 @@ def _mlp(reader: Reader) -> Mlp:
 
 
 def _attends(reader: Reader) -> list[bool]:
-    """Of each layer, whether it attends. Older configs list the layers that do."""
+    """Says of each layer whether it attends. Older configs list the layers that do."""
     config = reader.config
     kinds = ("full_attention", "conv")
     listed = config.values.get("full_attn_idxs") or range(config.layers)

@@ -32,7 +32,7 @@ from .reader import Reader
 
 
 def attending_layers(reader: Reader) -> list[bool]:
-    """Of each layer, whether it attends: by default each fourth."""
+    """Says of each layer whether it attends: by default each fourth does."""
     config = reader.config
     kinds = ("full_attention", "linear_attention")
     interval = config.positive("full_attention_interval", 4)
@@ -136,7 +136,7 @@ def _recipe(arch: Architecture, name: str) -> Recipe | None:
 
 
 def _stacked_experts(arch: Architecture, name: str) -> Recipe | None:
-    """All experts of a layer in one tensor, gates before ups."""
+    """Finds all experts of a layer in one tensor, gates before ups."""
     before, found, after = name.partition(".experts.")
     if not found:
         return None

@@ -98,7 +98,7 @@ class ModelConfig:
         supported: Collection[str] = ("full_attention", "sliding_attention"),
         key: str = "layer_types",
     ) -> list[str]:
-        """One of `supported` for each layer, `otherwise` where the config has none."""
+        """Gives one of `supported` for each layer, `otherwise` where the config has none."""
         types = self.list_of(key, str, self.layers) or otherwise
         for each in types:
             if each not in supported:
@@ -204,7 +204,7 @@ class Reader:
         )
 
     def windows(self, otherwise: list[str]) -> list[int]:
-        """Each layer's window, 0 for none. `otherwise` are the layer types if none are given."""
+        """Gives each layer's window, 0 for none. `otherwise` are the types if none are given."""
         types = self.config.layer_types(otherwise)
         if self.config.values.get("sliding_window") is None:
             return [0] * len(types)
@@ -246,7 +246,7 @@ class Reader:
         windows: list[int] | None = None,
         **changes: Any,
     ) -> Architecture:
-        """All layers alike but for their windows; `changes` override what else is said here."""
+        """Makes layers alike but for their windows; `changes` override what else is said here."""
         attention = attention or self.attention()
         mlp = mlp or self.mlp()
         parameters = self.config.rotary_parameters(served_length=self.context_length)
@@ -259,7 +259,7 @@ class Reader:
         return self.of_layers(layers, **changes)
 
     def of_layers(self, layers: Iterable[Layer], **changes: Any) -> Architecture:
-        """Layers of any kind; `changes` override what else is said here."""
+        """Takes layers of any kind; `changes` override what else is said here."""
         config = self.config
         values: dict[str, Any] = {
             "model_type": config.model_type,

@@ -19,7 +19,7 @@ from .rotary import RotaryEmbedding
 # Channels of all heads. Far above any model's; keeps a damaged file or config from asking for
 # lists of that many rows.
 _MAX_WIDTH = 1 << 22
-# As far above any model's, for the same reason.
+# These bounds are as far above any model's, for the same reason.
 _MAX_RANK = 1 << 16
 _MAX_EXPERTS = 1 << 16
 _MAX_STREAMS = 64
@@ -55,7 +55,7 @@ class NormPlacement(Enum):
     )
 
 
-# With experts beside the MLP: after the MLP, before and after the experts.
+# A layer with experts beside the MLP has norms after the MLP, before and after the experts.
 NORMS_BESIDE = (
     "post_feedforward_layernorm_1",
     "pre_feedforward_layernorm_2",
@@ -329,11 +329,11 @@ Mixer = Attention | ShortConvolution | GatedDeltaNet | Mamba2
 
 @dataclass(frozen=True)
 class Layer:
-    """One half may be missing, with its norms."""
+    """A mixer and an MLP. One of them may be missing, with its norms."""
 
     mixer: Mixer | None  # of tokens
     mlp: Mlp | Experts | None
-    # Beside attention: it reads what attention reads, and their outputs are added.
+    # It stands beside attention and reads what that reads; their outputs are added.
     recurrence: Mamba2 | None = None
     # Experts beside a plain MLP, which read what it reads before its norm. Weights: moe, with
     # moe.router_scale [hidden] and moe.expert_scales [count], and three norms of their own.

@@ -12,7 +12,7 @@ from .attention import Inputs
 from .convolution import convolved
 from .nodes import Weighted, f32, i32, i64, named, scaled
 
-# Of the lengths of queries and keys, as the paper's implementations have it.
+# It is added to the squared lengths of queries and keys, as in the paper's implementations.
 _EPSILON = 1e-6
 
 

@@ -71,7 +71,7 @@ class RefusedGrammars:
         self._seconds = seconds
         self._most = most
         self._lock = threading.Lock()
-        # Until when, and why.
+        # Each has the time until which it is refused, and why.
         self._known: OrderedDict[bytes, tuple[float, InvalidArgumentError]] = OrderedDict()
 
     def check(self, config: pagewheel.StructuredOutputConfig) -> None:
@@ -134,7 +134,7 @@ class Engine:
         self._texts = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="pagewheel-text")
         self._short_texts = ThreadQuota(self._texts, _TEXTS_PER_KEY)
         self._large_texts = ThreadQuota(self._texts, _LARGE_TEXTS_PER_KEY)
-        # For what waits for a step's end: texts do not, and of those that ask one does at a time.
+        # It runs what waits for a step's end: texts do not, and one caller waits at a time.
         self._watch = ThreadPoolExecutor(1, thread_name_prefix="pagewheel-watch")
         # A grammar may take seconds to compile: texts do not wait for it.
         self._grammars = ThreadPoolExecutor(4, thread_name_prefix="pagewheel-grammar")
@@ -322,7 +322,7 @@ class Engine:
             task = asyncio.create_task(self.in_watch(self._tokens_by_salt))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             counts = self._counts = (now, task)
-        # One that leaves does not end what others wait for.
+        # A request that leaves does not end what others wait for.
         by_salt = await asyncio.shield(counts[1])
         return sum(count for salt, count in by_salt.items() if Tenant.id_of(salt) == tenant)
 
