@@ -9,13 +9,11 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .convert.files.folders import DESCRIPTION_FILE, cache_root, write_atomically
+from .convert.files.folders import DESCRIPTION_FILE, cache_root, discard, write_atomically
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def remove_pulled(name: str) -> PulledModel:
     remove_files(model, kept={file for other in others for file in other.files})
     if model.sha256 not in {other.sha256 for other in others}:
         for entry in converted_entries().get(model.sha256, ()):
-            _remove_folder(entry)
+            discard(entry)
     return model
 
 
@@ -144,7 +142,7 @@ def clear_converted() -> int:
     """Removes all converted models, which are made anew when they are next opened. Their number."""
     entries = list(_converted())
     for entry in entries:
-        _remove_folder(entry)
+        discard(entry)
     return len(entries)
 
 
@@ -157,13 +155,6 @@ def _converted() -> Iterator[Path]:
     folder = cache_root() / "models"
     if folder.is_dir():
         yield from (each for each in folder.iterdir() if not each.name.startswith("."))
-
-
-def _remove_folder(entry: Path) -> None:
-    # Renamed first, so that nobody sees it half deleted. Conversions remove what is left of it.
-    aside = entry.with_name(f".tmp-{secrets.token_hex(8)}")
-    entry.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _note(name: str) -> Path:

@@ -152,7 +152,7 @@ def _publish(entry: Path, build: Callable[[Path], None]) -> None:
         temporary.chmod(0o755)  # mkdtemp's folders are for the owner only
         sync_folder(temporary)
         if entry.exists() and not is_whole(entry):
-            _discard(entry)
+            discard(entry)
         try:
             temporary.rename(entry)
         except OSError:
@@ -175,8 +175,8 @@ def _remove_stale_temporaries(folder: Path) -> None:
             pass  # another process is removing it too
 
 
-def _discard(entry: Path) -> None:
-    # Renamed first, so that nobody sees it half deleted.
+def discard(entry: Path) -> None:
+    """Removes a folder, which is renamed first, so that nobody sees it half deleted."""
     aside = Path(tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=entry.parent))
     with contextlib.suppress(FileNotFoundError):  # another process did it
         entry.rename(aside / "entry")
