@@ -16,7 +16,7 @@ from pagewheel.serve.api import (
     operations,
     responses,
 )
-from pagewheel.serve.api.service import Context, Service
+from pagewheel.serve.api.service import Context, Service, reading
 from pagewheel.serve.http.errors import ApiError, protocol_of
 from pagewheel.serve.http.request_context import Endpoint, Handler
 from pagewheel.serve.page import paths, sender
@@ -60,26 +60,28 @@ def make_app(service: Service) -> FastAPI:
 
         app.add_api_route(path, answer, methods=[method], response_model=None)
 
-    add("POST", "/v1/chat/completions", chat.chat_completions)
-    add("POST", "/v1/completions", completions.completions)
+    add("POST", "/v1/chat/completions", reading(chat.read, chat.answer))
+    add("POST", "/v1/completions", reading(completions.read, completions.answer))
     add("POST", "/v1/responses", responses.create_response)
     add("GET", "/v1/responses/{name}", responses.show_response)
     add("DELETE", "/v1/responses/{name}", responses.delete_response)
-    add("POST", "/v1/messages", messages.create_message)
-    add("POST", "/v1/messages/count_tokens", messages.count_tokens)
+    add("POST", "/v1/messages", reading(messages.read, messages.answer))
+    counting = reading(messages.read_counted, messages.answer_count)
+    add("POST", "/v1/messages/count_tokens", counting)
     add("GET", "/v1/models", operations.list_models, is_limited=False)
     add("GET", "/v1/models/{name:path}", operations.show_model, is_limited=False)
-    add("POST", "/api/chat", ollama.chat)
-    add("POST", "/api/generate", ollama.generate)
+    add("POST", "/api/chat", reading(ollama.read_chat, ollama.answer))
+    add("POST", "/api/generate", reading(ollama.read_generate, ollama.answer))
     add("GET", "/api/tags", ollama_models.tags, is_limited=False)
     add("GET", "/api/ps", ollama_models.running, is_limited=False)
-    add("POST", "/api/show", ollama_models.show)
+    add("POST", "/api/show", reading(ollama_models.read_shown, ollama_models.show))
     add("GET", "/api/version", ollama_models.version, is_limited=False)
     add("POST", "/api/embed", ollama_models.embed)
     add("POST", "/api/embeddings", ollama_models.embed)
     add("POST", "/api/pull", ollama_models.pull, needs_admin=True)
     add("DELETE", "/api/delete", ollama_models.delete, needs_admin=True)
-    add("POST", "/models/load", operations.load_model, needs_admin=True)
+    loading = reading(operations.read_model, operations.load_model)
+    add("POST", "/models/load", loading, needs_admin=True)
     add("POST", "/models/unload", operations.unload_model, needs_admin=True)
     add("POST", "/sleep", operations.sleep, needs_admin=True)
     add("POST", "/wake_up", operations.wake_up, needs_admin=True)
@@ -87,8 +89,8 @@ def make_app(service: Service) -> FastAPI:
     add("GET", "/version", ollama_models.version, is_limited=False)
     add("GET", "/prefixes", operations.list_prefixes)
     add("DELETE", "/prefixes", operations.delete_prefixes)
-    add("POST", "/tokenize", operations.tokenize)
-    add("POST", "/detokenize", operations.detokenize)
+    add("POST", "/tokenize", reading(operations.read_text, operations.answer_tokens))
+    add("POST", "/detokenize", reading(operations.read_tokens, operations.answer_text))
     add("GET", "/health", operations.health, needs_key=False)
     add("GET", "/ready", operations.ready, needs_key=False)
     has_key = not service.settings.open_metrics

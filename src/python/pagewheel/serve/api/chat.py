@@ -47,11 +47,7 @@ class ChatRequest:
     conversation: Conversation
 
 
-async def chat_completions(context: Context) -> None:
-    await context.run(_read, _answer)
-
-
-def _read(context: Context, fields: Fields) -> ChatRequest:
+def read(context: Context, fields: Fields) -> ChatRequest:
     messages = read_messages("messages", fields.need("messages", list))
     request = openai.read_request(context, fields)
     sampling = request.sampling
@@ -104,7 +100,7 @@ def _read_others(fields: Fields) -> None:
         raise bad_field("audio", "is not supported", "unsupported_value")
 
 
-async def _answer(context: Context, chat: ChatRequest) -> None:
+async def answer(context: Context, chat: ChatRequest) -> None:
     request = chat.request
     async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, chat.conversation)

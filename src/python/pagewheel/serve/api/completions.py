@@ -43,11 +43,7 @@ class CompletionRequest:
     kept: int  # of each prompt's choices, the likeliest ones
 
 
-async def completions(context: Context) -> None:
-    await context.run(_read, _answer)
-
-
-def _read(context: Context, fields: Fields) -> CompletionRequest:
+def read(context: Context, fields: Fields) -> CompletionRequest:
     limits = context.service.settings.limits
     prompts = read_prompts(fields)
     request = openai.read_request(context, fields)
@@ -111,7 +107,7 @@ def _are_tokens(values: list[Any]) -> bool:
     return bool(values) and all(type(each) is int and 0 <= each < 2**31 for each in values)
 
 
-async def _answer(context: Context, completion: CompletionRequest) -> None:
+async def answer(context: Context, completion: CompletionRequest) -> None:
     request = completion.request
     context.prompt_field = "prompt"
     async with context.service.registry.use(request.model, request.sampling.deadline) as engine:

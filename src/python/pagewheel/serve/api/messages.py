@@ -56,11 +56,7 @@ class MessagesRequest:
     shows_thinking: bool
 
 
-async def create_message(context: Context) -> None:
-    await context.run(_read, _answer)
-
-
-def _read(context: Context, fields: Fields) -> MessagesRequest:
+def read(context: Context, fields: Fields) -> MessagesRequest:
     limits = context.service.settings.limits
     model = fields.take("model", str)
     conversation = _conversation(fields)
@@ -91,18 +87,14 @@ def _read(context: Context, fields: Fields) -> MessagesRequest:
     return MessagesRequest(model, conversation, sampling, stream, shows_thinking)
 
 
-async def count_tokens(context: Context) -> None:
-    await context.run(_read_counted, _answer_count)
-
-
-async def _answer_count(context: Context, request: tuple[str | None, Conversation]) -> None:
+async def answer_count(context: Context, request: tuple[str | None, Conversation]) -> None:
     model, conversation = request
     async with context.service.registry.use(model) as engine:
         prompt = await prompt_of(context, engine, conversation)
         await context.send_json({"input_tokens": len(prompt.tokens)})
 
 
-def _read_counted(_: Context, fields: Fields) -> tuple[str | None, Conversation]:
+def read_counted(_: Context, fields: Fields) -> tuple[str | None, Conversation]:
     model = fields.take("model", str)
     conversation = _conversation(fields)
     _take_thinking(fields, conversation)
@@ -154,7 +146,7 @@ def _refuse_unsupported(fields: Fields) -> None:
             raise bad_field(name, "is not supported", "unsupported_value")
 
 
-async def _answer(context: Context, request: MessagesRequest) -> None:
+async def answer(context: Context, request: MessagesRequest) -> None:
     async with context.service.registry.use(request.model, request.sampling.deadline) as engine:
         prompt = await prompt_of(context, engine, request.conversation)
         async with generating(context, engine, [prompt], request.sampling) as generation:

@@ -83,14 +83,6 @@ class OllamaRequest:
         return {"model": self.model, "created_at": now, **texts, "done": is_done}
 
 
-async def chat(context: Context) -> None:
-    await context.run(_read_chat, _answer)
-
-
-async def generate(context: Context) -> None:
-    await context.run(_read_generate, _answer)
-
-
 def model_name(context: Context, name: str) -> str:
     """The name of a model as it is known here: without the tag that Ollama's clients add."""
     known = context.service.registry.target
@@ -98,14 +90,14 @@ def model_name(context: Context, name: str) -> str:
     return plain if known(name) is None and known(plain) is not None else name
 
 
-def _read_chat(context: Context, fields: Fields) -> OllamaRequest:
+def read_chat(context: Context, fields: Fields) -> OllamaRequest:
     messages = fields.take("messages", list) or []
     tools = take_tools(fields)
     conversation = Conversation(_messages(messages), tools) if messages else None
     return _read(context, fields, conversation, is_chat=True)
 
 
-def _read_generate(context: Context, fields: Fields) -> OllamaRequest:
+def read_generate(context: Context, fields: Fields) -> OllamaRequest:
     prompt = fields.take("prompt", str, "")
     system = fields.take("system", str, "")
     _refuse_images(fields)
@@ -234,7 +226,7 @@ def _refuse_images(fields: Fields) -> None:
         )
 
 
-async def _answer(context: Context, request: OllamaRequest) -> None:
+async def answer(context: Context, request: OllamaRequest) -> None:
     began = time.monotonic()
     registry = context.service.registry
     request.model = model_name(context, request.model)

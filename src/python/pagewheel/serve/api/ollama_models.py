@@ -59,28 +59,22 @@ async def running(context: Context) -> None:
     await context.send_json({"models": await asyncio.to_thread(work)})
 
 
-async def show(context: Context) -> None:
-    """What a model is. It is loaded for that: its chat template says what it can do."""
-    fields = Fields(await context.read_body())
+def read_shown(context: Context, fields: Fields) -> str:
     given = fields.take("model", str) or fields.take("name", str)
     fields.take("verbose", bool)
     fields.take("name", str)
     fields.refuse_rest()
     if given is None:
         raise bad_field("model", "is required", "missing_required_parameter")
-    name = model_name(context, given)
+    return model_name(context, given)
 
-    async def answer() -> None:
-        async with context.service.registry.use(name) as engine:
-            (model,) = (
-                each
-                for each in context.service.registry.models()
-                if each.name == context.service.registry.target(name)
-            )
-            shown = await engine.in_thread(lambda: _shown(model, engine))
-            await context.send_json(shown)
 
-    await context.while_connected(answer())
+async def show(context: Context, name: str) -> None:
+    """Says what a model is. It is loaded for that: its chat template says what it can do."""
+    registry = context.service.registry
+    async with registry.use(name) as engine:
+        (model,) = (each for each in registry.models() if each.name == registry.target(name))
+        await context.send_json(await engine.in_thread(lambda: _shown(model, engine)))
 
 
 def _shown(model: ServedModel, engine: Engine) -> dict[str, Any]:

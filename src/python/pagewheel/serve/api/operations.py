@@ -46,17 +46,12 @@ def _description(context: Context, name: str) -> dict[str, Any]:
     }
 
 
-async def tokenize(context: Context) -> None:
-    """Takes a text, or a conversation, which is rendered."""
-    await context.run(_read_text, _answer_tokens)
-
-
 # A model, and a text with whether special tokens come before it, or a conversation. The last one is
 # whether the tokens' texts are wanted.
 _Text = tuple[str | None, str, bool, Conversation | None, bool]
 
 
-async def _answer_tokens(context: Context, request: _Text) -> None:
+async def answer_tokens(context: Context, request: _Text) -> None:
     model, prompt, special, conversation, with_texts = request
     async with context.service.registry.use(model) as engine:
         if conversation is not None:
@@ -74,7 +69,8 @@ async def _answer_tokens(context: Context, request: _Text) -> None:
         await context.send_offloaded(lambda: answer, len(tokens))
 
 
-def _read_text(_: Context, fields: Fields) -> _Text:
+def read_text(_: Context, fields: Fields) -> _Text:
+    """Takes a text, or a conversation, which is rendered."""
     model = fields.take("model", str)
     prompt = fields.take("prompt", str)
     messages = fields.take("messages", list)
@@ -94,12 +90,8 @@ def _read_text(_: Context, fields: Fields) -> _Text:
     return model, prompt or "", special, conversation, with_texts
 
 
-async def detokenize(context: Context) -> None:
+async def answer_text(context: Context, request: tuple[str | None, list[int]]) -> None:
     """Gives the text of token ids, of special ones too."""
-    await context.run(_read_tokens, _answer_text)
-
-
-async def _answer_text(context: Context, request: tuple[str | None, list[int]]) -> None:
     model, tokens = request
     async with context.service.registry.use(model) as engine:
         text = await engine.with_text(
@@ -108,7 +100,7 @@ async def _answer_text(context: Context, request: tuple[str | None, list[int]]) 
         await context.send_offloaded(lambda: {"prompt": text}, len(tokens))
 
 
-def _read_tokens(_: Context, fields: Fields) -> tuple[str | None, list[int]]:
+def read_tokens(_: Context, fields: Fields) -> tuple[str | None, list[int]]:
     model = fields.take("model", str)
     tokens = fields.need("tokens", list)
     fields.refuse_rest()
@@ -147,25 +139,20 @@ async def delete_prefixes(context: Context) -> None:
     await context.send_json({"object": "prefixes", "deleted": True})
 
 
-async def load_model(context: Context) -> None:
+async def load_model(context: Context, name: str) -> None:
     """Waits until the model is in memory, as llama.cpp's endpoint does."""
-    name = _read_model(Fields(await context.read_body()))
-
-    async def answer() -> None:
-        async with context.service.registry.use(name):
-            await context.send_json({"success": True})
-
-    await context.while_connected(answer())
+    async with context.service.registry.use(name):
+        await context.send_json({"success": True})
 
 
 async def unload_model(context: Context) -> None:
     """The next request loads it again."""
-    name = _read_model(Fields(await context.read_body()))
+    name = read_model(context, Fields(await context.read_body()))
     await context.service.registry.unload(name)
     await context.send_json({"success": True})
 
 
-def _read_model(fields: Fields) -> str:
+def read_model(_: Context, fields: Fields) -> str:
     name = fields.need("model", str)
     fields.refuse_rest()
     return name

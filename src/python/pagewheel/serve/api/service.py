@@ -97,19 +97,22 @@ class Service(HttpService):
 
 
 class Context(RequestContext[Service]):
-    async def run(
-        self,
-        read: Callable[[Context, Fields], R],
-        answer: Callable[[Context, R], Awaitable[None]],
-    ) -> None:
-        """Answers what `read` makes of the body, while the client is there."""
-        fields = Fields(await self.read_body())
-        request = await self.offload_by_body(lambda: read(self, fields))
-        await self.while_connected(answer(self, request))
-
     def queue_quota(self) -> QueueQuota:
         most = self.key_limits.queue or self.service.settings.limits.queue_per_key
         return QueueQuota(self.service.num_waiting, self.api_key_id, most or 0)
+
+
+def reading(
+    read: Callable[[Context, Fields], R], answer: Callable[[Context, R], Awaitable[None]]
+) -> Handler:
+    """The handler answers what `read` makes of the body, while the client is there."""
+
+    async def handle(context: Context) -> None:
+        fields = Fields(await context.read_body())
+        request = await context.offload_by_body(lambda: read(context, fields))
+        await context.while_connected(answer(context, request))
+
+    return handle
 
 
 def _prefix_store(settings: ServerSettings, keys: ApiKeys) -> PrefixStore | None:
