@@ -15,11 +15,12 @@ from pagewheel.cli.generation_options import (
     offered_parameters,
     spelling,
 )
+from pagewheel.parameters import apply_parameters
 
 
 def applied(**given: object) -> pagewheel.GenerationConfig:
     config = pagewheel.GenerationConfig()
-    Sampling(given).apply(config)
+    apply_parameters(config, given)
     return config
 
 
@@ -36,7 +37,7 @@ def test_greedy_wins_over_options_of_sampling() -> None:
 
 def test_beams_win_over_a_model_that_samples() -> None:
     config = pagewheel.GenerationConfig(do_sample=True)
-    Sampling({"num_beams": 3}).apply(config)
+    apply_parameters(config, {"num_beams": 3})
     assert (config.do_sample, config.num_beams) == (False, 3)
 
 
@@ -100,5 +101,5 @@ def test_options_become_parameters_of_their_types(
     result = CliRunner().invoke(small, given)
     assert result.exit_code == 0, result.output
     config = pagewheel.GenerationConfig()
-    seen[0].apply(config)
+    apply_parameters(config, seen[0].given)
     assert getattr(config, name) == value

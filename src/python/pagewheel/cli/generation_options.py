@@ -33,18 +33,15 @@ class Sampling:
 
     given: dict[str, Any]
 
-    def apply(self, config: GenerationConfig) -> None:
-        apply_parameters(config, self.given)
-
     def check(
         self,
         config: GenerationConfig,
         shape: StructuredOutputConfig | None,
         pipeline: LLMPipeline,
     ) -> None:
-        """apply(), with the answer's shape. Raises typer.BadParameter for what does not fit."""
+        """Changes the config. Raises typer.BadParameter for what does not fit."""
         with wrong_usage():
-            self.apply(config)
+            apply_parameters(config, self.given)
             config.structured_output_config = shape
             config.validate()
             if shape is not None:

@@ -23,7 +23,7 @@ from ray.serve.handle import DeploymentHandle
 
 from pagewheel.ray_serve.arrivals import Arrivals, PassedEvents, StreamBrokenError
 from pagewheel.ray_serve.calls import API_KEY_HEADER, Call, Head, is_stream
-from pagewheel.ray_serve.routes import Routes, prefix_keys, routes_of
+from pagewheel.ray_serve.routes import prefix_keys, routes_of
 from pagewheel.serve.embedding import (
     ApiError,
     Context,
@@ -140,7 +140,8 @@ class Front(Service):
         `stream_host` is this machine's name for replicas; None: streams go through Ray.
         """
         super().__init__(settings)
-        self.routes = routes_for(replicas)
+        # They are this process's, which its router knows too.
+        self.routes = routes_of(replicas.name, replicas.imbalance, replicas.prefix_blocks)
         self.num_retries = 0
         self._start = start
         self._stream_host = stream_host
@@ -312,11 +313,6 @@ class Front(Service):
         if head.body:
             await send(head.body)
         return send
-
-
-def routes_for(replicas: ReplicaSettings) -> Routes:
-    """This process's, which its router knows too."""
-    return routes_of(replicas.name, replicas.imbalance, replicas.prefix_blocks)
 
 
 def _headers(context: Context) -> list[tuple[bytes, bytes]]:

@@ -85,10 +85,6 @@ class Inputs:
     def _present(self) -> ov.Node:
         return ops.unsqueeze(ops.convert(self.attention_mask, "boolean"), i64([1, 2]))
 
-    @cached_property
-    def _past_or_self(self) -> ov.Node:
-        return ops.less_equal(self._columns, self._rows)
-
     def mask(self, window: int) -> ov.Node:
         """f32 [batch, 1, tokens, cached + tokens]: 0 where a token may look, else -65504.
 
@@ -101,7 +97,8 @@ class Inputs:
         return self._masks[window]
 
     def _causal_mask(self) -> ov.Node:
-        seen = ops.logical_and(ops.unsqueeze(self._past_or_self, i64([0, 1])), self._present)
+        past_or_self = ops.unsqueeze(ops.less_equal(self._columns, self._rows), i64([0, 1]))
+        seen = ops.logical_and(past_or_self, self._present)
         return named(ops.select(seen, f32(0.0), f32(_MASKED)), "model.causal_mask")
 
     def _windowed_mask(self, window: int) -> ov.Node:

@@ -94,11 +94,8 @@ class RoutedExperts:
         product = ops.matmul(x, self.weighted.constant(name), False, True)
         if not self.experts.mlp.bias:
             return named(product, f"model.{name}")
-        return named(ops.add(product, self._bias(name)), f"model.{name}")
-
-    def _bias(self, name: str) -> ov.Node:
-        """f32 [experts, 1, out]."""
-        return ops.constant(dense_f32(self.weighted.weight(f"{name}.bias"))[:, None])
+        bias = dense_f32(self.weighted.weight(f"{name}.bias"))[:, None]  # [experts, 1, out]
+        return named(ops.add(product, ops.constant(bias)), f"model.{name}")
 
     def _activated(self, x: ov.Node) -> ov.Node:
         if self.experts.clamp == 0.0:

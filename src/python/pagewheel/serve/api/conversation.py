@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pagewheel.serve.http.body import (
@@ -15,7 +15,7 @@ from pagewheel.serve.http.body import (
     replace_large_numbers,
     shown,
 )
-from pagewheel.serve.http.errors import ApiError, bad_field
+from pagewheel.serve.http.errors import bad_field
 
 _MAX_MESSAGES = 4096
 # In JSON's text: a half of a character, though perhaps beside its other half.
@@ -182,15 +182,6 @@ def take_template_kwargs(fields: Fields) -> dict[str, Any]:
     if effort is not None:
         template_kwargs["reasoning_effort"] = effort
     return template_kwargs
-
-
-def template_refused(error: Exception) -> ApiError:
-    """422: the model's template does not take a well-formed conversation."""
-    return ApiError(422, str(error)[:1000], param="messages", code="chat_template_refused")
-
-
-def texts_of(messages: Sequence[Mapping[str, Any]]) -> str:
-    return "\n".join(f"{each['role']}: {each['content']}" for each in messages)
 
 
 # Of the squares of all objects' sizes: one of 2,000 members takes some tens of milliseconds, in

@@ -13,12 +13,7 @@ from typing import Any
 from pagewheel import StructuredOutputConfig
 from pagewheel.context_overflow import CONTEXT_OVERFLOWS, ERROR, EVICT, without_oldest_turns
 from pagewheel.serve.api import generic_tools
-from pagewheel.serve.api.conversation import (
-    check_template_values,
-    template_refused,
-    text_size,
-    texts_of,
-)
+from pagewheel.serve.api.conversation import check_template_values, text_size
 from pagewheel.serve.api.output_processor import ParserConfig
 from pagewheel.serve.api.response_format import compiled_grammar
 from pagewheel.serve.api.sampling_request import (
@@ -69,8 +64,8 @@ class Prompt:
 async def prompt_of(context: Context, engine: Engine, conversation: Conversation) -> Prompt:
     """Renders and encodes. Raises ApiError where the template refuses the conversation."""
     if context.service.settings.log_prompts:
-        context.notes["prompt"] = texts_of(conversation.messages)
-
+        said = (f"{each['role']}: {each['content']}" for each in conversation.messages)
+        context.notes["prompt"] = "\n".join(said)
     tools = conversation.tools
 
     def work() -> Prompt:
@@ -83,8 +78,10 @@ async def prompt_of(context: Context, engine: Engine, conversation: Conversation
                 context.headers_beside["x-tool-format"] = "generic"
                 return _prompt_with_generic_tools(context, engine, conversation)
             text, tokens = _fitted(context, engine, conversation)
-        except ValueError as error:
-            raise template_refused(error) from None
+        except ValueError as error:  # of a well-formed conversation
+            message = str(error)[:1000]
+            code = "chat_template_refused"
+            raise ApiError(422, message, param="messages", code=code) from None
         return Prompt(tokens, parser_config_of(engine, tools, text))
 
     size = await offload(

@@ -12,12 +12,7 @@ from typing import Any
 from pagewheel._pagewheel import TokenLogProb as LikelyToken
 from pagewheel.serve.api.output_processor import OutputProcessor
 from pagewheel.serve.api.response_format import take_response_format
-from pagewheel.serve.api.sampling_request import (
-    SamplingRequest,
-    read_hints,
-    read_sampling,
-    take_choices,
-)
+from pagewheel.serve.api.sampling_request import SamplingRequest, read_hints, read_sampling
 from pagewheel.serve.api.service import Context
 from pagewheel.serve.http.body import Fields
 from pagewheel.serve.http.errors import bad_field
@@ -53,7 +48,7 @@ def read_request(context: Context, fields: Fields) -> OpenAIRequest:
     """The endpoint reads the rest, and how many tokens there may be."""
     model = fields.take("model", str)
     sampling = read_sampling(context, fields)
-    sampling.choices = take_choices(fields, context.service.settings.limits)
+    sampling.choices = fields.take_int("n", 1, context.service.settings.limits.max_choices, 1)
     sampling.response_format = take_response_format(fields)
     read_hints(fields)
     fields.take_one_of("skip_special_tokens", (None, True))

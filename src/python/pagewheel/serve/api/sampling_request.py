@@ -145,10 +145,6 @@ def take_timeout(fields: Fields, limits: Limits, elapsed: float) -> float:
     return max(SHORTEST, min(value, limits.request_seconds) - elapsed)
 
 
-def take_choices(fields: Fields, limits: Limits) -> int:
-    return fields.take_int("n", 1, limits.max_choices, 1)
-
-
 def take_max_tokens(
     fields: Fields, field: str, low: int = 1, is_required: bool = False
 ) -> int | None:

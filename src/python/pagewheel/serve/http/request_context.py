@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
@@ -234,8 +235,9 @@ class RequestContext(Response, Generic[S]):
 
     async def read_both(self) -> tuple[dict[str, Any], bytes]:
         assert self._receive is not None
-        limits = self.service.settings.limits
-        body, data = await read_both(self.request.headers, self._receive, limits, self._take_bytes)
+        limits, room = self.service.settings.limits, self.service.admission.body_bytes
+        take = partial(room.take, self)
+        body, data = await read_both(self.request.headers, self._receive, limits, take)
         self.body_entries = len(data) // _BYTES_PER_ENTRY
         if self.service.settings.is_lenient:
             ignored_fields.set(self._ignored_fields)
@@ -244,9 +246,6 @@ class RequestContext(Response, Generic[S]):
     async def offload_by_body(self, make: Callable[[], T]) -> T:
         """offload() by the size of the body. `make` touches nothing of the loop."""
         return await offload(make, self.body_entries)
-
-    def _take_bytes(self, count: int) -> bool:
-        return self.service.admission.body_bytes.take(self, count)
 
     async def while_connected(self, work: Awaitable[None]) -> None:
         """Awaits the work; ends it if the client leaves, or after a request's longest time."""
