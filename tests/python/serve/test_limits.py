@@ -290,7 +290,7 @@ def test_bodies_are_bounded_together_and_their_room_comes_back(tiny_folder: Path
         with connect(served) as one:
             whole = request_bytes(COMPLETIONS, large)
             one.sendall(whole[:-9])
-            taken = served.server.service.admission.body_bytes._taken
+            taken = served.server.service.admission._body_bytes
             eventually(lambda: taken.total() > 600 << 10)
             answer = served.post(COMPLETIONS, large)
             assert answer.status_code == 503

@@ -1,4 +1,4 @@
-"""How many requests are served at once, of all clients and of one key, and whether any are."""
+"""How many requests are served at once, with which bodies, and whether any are."""
 
 from __future__ import annotations
 
@@ -18,27 +18,6 @@ class Stoppable(Protocol):
     def stop(self) -> None: ...
 
 
-class BodyBytes:
-    """The memory of the bodies of all requests that are being served; 0 is no limit."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._taken: Counter[Stoppable] = Counter()
-        self._total = 0
-
-    def take(self, request: Stoppable, count: int) -> bool:
-        """Whether there was room for so many more of this request."""
-        if self._most and self._total + count > self._most:
-            return False
-        self._taken[request] += count
-        self._total += count
-        return True
-
-    def give_back(self, request: Stoppable) -> None:
-        """All of a request."""
-        self._total -= self._taken.pop(request, 0)
-
-
 class AdmissionController:
     """On the event loop."""
 
@@ -46,8 +25,9 @@ class AdmissionController:
         self._limits = limits
         self._inside: set[Stoppable] = set()
         self._by_key: Counter[str] = Counter()
+        self._body_bytes: Counter[Stoppable] = Counter()
+        self._total_bytes = 0  # of all bodies
         self.is_closed = False  # the server is about to end
-        self.body_bytes = BodyBytes(limits.bodies_bytes)
 
     def __len__(self) -> int:
         return len(self._inside)
@@ -69,10 +49,19 @@ class AdmissionController:
             yield
         finally:
             self._inside.discard(request)
-            self.body_bytes.give_back(request)
+            self._total_bytes -= self._body_bytes.pop(request, 0)
             self._by_key[api_key_id] -= 1
             if not self._by_key[api_key_id]:
                 del self._by_key[api_key_id]
+
+    def take_bytes(self, request: Stoppable, count: int) -> bool:
+        """Says whether there was room for so many more bytes of a request's body."""
+        most = self._limits.bodies_bytes
+        if most and self._total_bytes + count > most:
+            return False
+        self._body_bytes[request] += count
+        self._total_bytes += count
+        return True
 
     def close(self) -> None:
         """Lets nobody in any more."""

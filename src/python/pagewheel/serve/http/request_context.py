@@ -235,8 +235,8 @@ class RequestContext(Response, Generic[S]):
 
     async def read_both(self) -> tuple[dict[str, Any], bytes]:
         assert self._receive is not None
-        limits, room = self.service.settings.limits, self.service.admission.body_bytes
-        take = partial(room.take, self)
+        limits = self.service.settings.limits
+        take = partial(self.service.admission.take_bytes, self)
         body, data = await read_both(self.request.headers, self._receive, limits, take)
         self.body_entries = len(data) // _BYTES_PER_ENTRY
         if self.service.settings.is_lenient:
