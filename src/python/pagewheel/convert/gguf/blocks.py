@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 from gguf.constants import GGMLQuantizationType as Kind
-from gguf.quants import IQ4_NL, dequantize
+from gguf.quants import IQ4_NL, MXFP4, dequantize
 
 from ...errors import ConversionError
 from ..weights.weight import (
@@ -218,7 +218,7 @@ def _decode_mxfp4(data: Bytes) -> QuantizedWeight:
 
 
 # The values of f4e2m1, times two.
-_MXFP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+_MXFP4_VALUES = np.array(MXFP4.kvalues, np.int8)
 
 
 def _widen_mxfp4(data: Bytes) -> QuantizedWeight:

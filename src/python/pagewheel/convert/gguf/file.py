@@ -3,8 +3,8 @@
 A model split by llama.cpp's gguf-split (`-00001-of-00003.gguf`) is read as one file.
 
 `gguf.GGUFReader` trusts the lengths in the file: a damaged count makes it loop for
-hours. So the header is walked here, against the size of the file, and only the type
-numbers and block sizes come from the `gguf` package.
+hours. So the header is walked here, against the size of the file, and only the types and
+block sizes come from the `gguf` package.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gguf.constants import (
     GGMLQuantizationType,
     GGUFValueType,
 )
+from gguf.gguf_reader import GGUFReader
 
 from ...errors import ConversionError
 from ..files.mapped_file import MappedPages, MappedTensor, check_apart
@@ -36,17 +37,8 @@ MAX_DIMENSIONS = 4
 MAX_NAME_BYTES = 65_535
 
 _SCALARS: Mapping[GGUFValueType, np.dtype[Any]] = {
-    GGUFValueType.UINT8: np.dtype("<u1"),
-    GGUFValueType.INT8: np.dtype("<i1"),
-    GGUFValueType.UINT16: np.dtype("<u2"),
-    GGUFValueType.INT16: np.dtype("<i2"),
-    GGUFValueType.UINT32: np.dtype("<u4"),
-    GGUFValueType.INT32: np.dtype("<i4"),
-    GGUFValueType.FLOAT32: np.dtype("<f4"),
-    GGUFValueType.UINT64: np.dtype("<u8"),
-    GGUFValueType.INT64: np.dtype("<i8"),
-    GGUFValueType.FLOAT64: np.dtype("<f8"),
-    GGUFValueType.BOOL: np.dtype("?"),
+    kind: np.dtype(scalar).newbyteorder("<")
+    for kind, scalar in GGUFReader.gguf_scalar_to_np.items()
 }
 
 

@@ -6,9 +6,6 @@ transformers, which pagewheel does not need at run time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-
 import openvino as ov
 import openvino_tokenizers
 from openvino_tokenizers.constants import (
@@ -33,7 +30,12 @@ from openvino_tokenizers.tokenizer_pipeline import (
     UTF8ValidateStep,
     VocabDecoderStep,
 )
-from openvino_tokenizers.utils import change_inputs_type, change_outputs_type
+from openvino_tokenizers.utils import (
+    apply_unicode_to_bytes,
+    change_inputs_type,
+    change_outputs_type,
+    unicode_to_bytes,
+)
 
 from ...errors import ConversionError
 from ..tokenizers import sentencepiece
@@ -49,27 +51,9 @@ _SENTENCEPIECE = ("llama", "t5")
 _MAX_TOKEN_BYTES = 16_384
 
 
-@lru_cache(maxsize=1)
-def _byte_of_character() -> Mapping[str, int]:
-    """GPT-2's alphabet: printable Latin-1 is itself, other bytes are characters from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {
-        chr(0x100 + index): byte for index, byte in enumerate(others)
-    }
-
-
-def _is_byte_level(text: str) -> bool:
-    alphabet = _byte_of_character()
-    return all(character in alphabet for character in text)
-
-
 def _token_bytes(text: str) -> bytes:
-    """Gives a byte-level token's bytes; text outside of the alphabet stands for itself."""
-    if not _is_byte_level(text):
-        return text.encode()
-    alphabet = _byte_of_character()
-    return bytes(alphabet[character] for character in text)
+    """Gives a byte-level token's bytes; text outside of GPT-2's alphabet stands for itself."""
+    return apply_unicode_to_bytes(text, return_corrupted_tokens=True)
 
 
 def build_tokenizer(vocabulary: Vocabulary) -> tuple[ov.Model, ov.Model]:
@@ -156,11 +140,11 @@ def _bytes_of_tokens(vocabulary: Vocabulary, unspelled: bytes) -> list[bytes]:
     Some files have such tokens (command-r: the rocket emoji as it is). No text becomes them: for
     encoding, a byte that UTF-8 does not have is put in front.
     """
-    specials = set(vocabulary.special_ids)
+    specials, alphabet = set(vocabulary.special_ids), unicode_to_bytes().keys()
     return [
         text.encode()
         if index in specials
-        else (b"" if _is_byte_level(text) else unspelled) + _token_bytes(text)
+        else (b"" if alphabet >= set(text) else unspelled) + _token_bytes(text)
         for index, text in enumerate(vocabulary.tokens)
     ]
 

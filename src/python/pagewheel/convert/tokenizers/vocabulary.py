@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
+from gguf.constants import TokenType
+
 from ...errors import ConversionError
-
-
-class TokenType(IntEnum):
-    """Numbers of `tokenizer.ggml.token_type`."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
-
 
 SPECIAL_TYPES = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
 

@@ -20,16 +20,12 @@ class Notifications:
         self._numbers = itertools.count()
         self._notifier: PipeNotifier | None = None  # from the first wait on
         self._ends: tuple[int, int] = (-1, -1)  # of its pipe: to read, and to write
-        self._is_closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
+        self.is_closed = False
 
     def expect(self, handle: GenerationHandle, at_end: bool = False) -> asyncio.Future[None]:
         """Done when there is output or the request is over; `at_end`: only then."""
         loop = asyncio.get_running_loop()
-        if self._is_closed:
+        if self.is_closed:
             over: asyncio.Future[None] = loop.create_future()
             over.set_result(None)
             return over
@@ -58,7 +54,7 @@ class Notifications:
 
     def close(self) -> None:
         """Those that still wait are not told."""
-        self._is_closed = True
+        self.is_closed = True
         if self._notifier is None:
             return
         self._notifier.close()
