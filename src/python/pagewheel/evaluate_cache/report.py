@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from pagewheel import __version__
@@ -44,12 +45,9 @@ _FORMAT = 1
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and its standard error; 0 for one value, which says nothing of it."""
-    mean = sum(values) / len(values)
-    if len(values) < 2:
-        return mean, 0.0
-    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
-    return mean, math.sqrt(variance / len(values))
+    """Gives the mean and its standard error, 0 for one value, which says nothing of it."""
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return fmean(values), error
 
 
 def cell(values: Sequence[float], kind: str) -> str:
