@@ -42,7 +42,7 @@ class PulledModel:
 
 
 def downloads_folder() -> Path:
-    """What was fetched from elsewhere than the hub."""
+    """Gives the folder of what was fetched from elsewhere than the hub."""
     return cache_root() / "downloads"
 
 
@@ -73,7 +73,7 @@ def find_pulled(name: str) -> PulledModel | None:
 
 
 def pulled_models() -> list[PulledModel]:
-    """All, by name; also those of which files are missing."""
+    """Lists all, by name, also those of which files are missing."""
     models = map(_read, (cache_root() / "pulled").glob("*.json"))
     return sorted((each for each in models if each is not None), key=lambda each: each.name)
 
@@ -147,7 +147,7 @@ def clear_converted() -> int:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Of all files below it."""
+    """Adds the sizes of all files below it."""
     return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
 
 
@@ -163,7 +163,7 @@ def _note(name: str) -> Path:
 
 
 def _read(note: Path) -> PulledModel | None:
-    """None without a note, or with a damaged one."""
+    """Gives None without a note, or with a damaged one."""
     try:
         values = json.loads(note.read_bytes())
         return PulledModel(

@@ -52,7 +52,7 @@ _DEFAULT_NAME = "SmolLM2-135M-Instruct"
 
 @dataclass(frozen=True)
 class ServeOptions(Limits, ServerOptions):
-    """All of a command line. Here are options from which settings are made."""
+    """The options of a command line; below are those from which settings are made."""
 
     # Which models, and how they are held in memory.
     aliases: list[str] | None = option(

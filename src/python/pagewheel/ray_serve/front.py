@@ -39,7 +39,7 @@ from pagewheel.serve_options import ReplicaSettings
 def merged(replicas: Mapping[str, bytes], front: bytes, prefix: str, of: Front) -> bytes:
     """Replicas' samples have their tag as the label `engine`, which vLLM has for the same."""
     families: dict[str, Metric] = {}
-    # What clients were answered is what the front says: replicas know of attempts.
+    # The front says what clients were answered: replicas know of attempts.
     own = f"{prefix}:http_requests"
     for family in _parsed(front):
         if family.name == own:

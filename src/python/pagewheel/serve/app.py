@@ -26,7 +26,7 @@ _MAX_LOGGED = 100  # characters of a path that there is not
 
 
 def make_app(service: Service) -> FastAPI:
-    """Without FastAPI's own pages: they would load scripts from elsewhere."""
+    """Leaves out FastAPI's own pages: they would load scripts from elsewhere."""
 
     async def no_such_path(request: Request, error: Exception) -> Response:
         protocol = protocol_of(request.url.path)

@@ -99,7 +99,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """What an operator gives as it is here."""
+    """Settings that an operator gives as they are."""
 
     # How models are held in memory.
     memory_budget: int = size_option(

@@ -272,7 +272,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 def _give_name(file: Path, target: Path, undo: ExitStack) -> None:
     """Gives the whole file the name `target` in one step, unless another has taken it."""
-    # Before the link is made: Ctrl-C may come right after it.
+    # It is registered before the link is made: Ctrl-C may come right after that.
     undo.callback(_remove_link, file, target)
     try:
         if not _link(file, target):

@@ -143,7 +143,7 @@ async def answer(context: Context, completion: CompletionRequest) -> None:
 def _likeliest(
     outputs: Sequence[CompletionOutput], choices: int, kept: int
 ) -> list[CompletionOutput]:
-    """Of each prompt's outputs the `kept` of the highest log-probability per token, best first."""
+    """Takes of each prompt the `kept` outputs of the highest log-probability per token."""
     if kept == choices:
         return list(outputs)
 

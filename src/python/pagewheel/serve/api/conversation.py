@@ -18,7 +18,7 @@ from pagewheel.serve.http.body import (
 from pagewheel.serve.http.errors import bad_field
 
 _MAX_MESSAGES = 4096
-# In JSON's text: a half of a character, though perhaps beside its other half.
+# It finds a half of a character in JSON's text, though perhaps beside its other half.
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXT_PARTS = ("text", "input_text", "output_text")
@@ -135,7 +135,7 @@ def check_arguments(field: str, arguments: str) -> None:
 
 
 def tool_call(name_of_call: str, function: str, arguments: Any) -> dict[str, Any]:
-    """As templates take it: arguments are an object, and a text only where they are none.
+    """Makes a call as templates take it: arguments are an object, or a text where they are none.
 
     A model may write halves of characters, which no template can show: they stay a text too. In
     the object, an integer beyond 64 bits and a number that no float can hold are texts.
@@ -168,7 +168,7 @@ def _has_half(text: str, value: Any) -> bool:
     return False
 
 
-# What a request may not put into a template's context beside its own names.
+# Names that a request may not put into a template's context.
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token")
 
 
@@ -184,8 +184,8 @@ def take_template_kwargs(fields: Fields) -> dict[str, Any]:
     return template_kwargs
 
 
-# Of the squares of all objects' sizes: one of 2,000 members takes some tens of milliseconds, in
-# which no other thread of Python runs.
+# It bounds the squares of all objects' sizes: one of 2,000 members takes some tens of
+# milliseconds, in which no other thread of Python runs.
 _MOST_COMPARISONS = 2000**2
 
 

@@ -200,7 +200,7 @@ def last_tokens(tokens: list[int], most: int | None, engine: Engine) -> list[int
 def encode_prompt(
     engine: Engine, text: str, add_special_tokens: bool, most_tokens: int | None = None
 ) -> list[int]:
-    """Its tokens, the last `most_tokens` of them if these are asked for (last_tokens()).
+    """Gives its tokens, the last `most_tokens` of them if these are asked for (last_tokens()).
 
     Raises ApiError, without tokenizing, where all are wanted and cannot fit the context.
     """
@@ -215,7 +215,7 @@ def encode_prompt(
 
 
 def infill_prompt(engine: Engine, begin: str, end: str) -> Prompt:
-    """What lets a model write between two texts. Raises ApiError where the model cannot."""
+    """Lets a model write between two texts. Raises ApiError where the model cannot."""
     marks = engine.infill_tokens
     if marks is None:
         raise bad_field("suffix", "the model has no tokens for infilling", "unsupported_value")

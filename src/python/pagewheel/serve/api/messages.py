@@ -324,7 +324,7 @@ def _block(part: MessagePart) -> dict[str, Any]:
     return {**empty_block(part), _CONTENTS[part.kind]: value}
 
 
-# Of a block by its kind: the member with its content, the type and the member of its deltas.
+# By a block's kind: the member with its content, and its deltas' type and member.
 _CONTENTS = {CALL: "input", REASONING: "thinking", CONTENT: "text"}
 _DELTAS = {
     CALL: ("input_json_delta", "partial_json"),

@@ -48,7 +48,7 @@ from pagewheel.serve.models.generation import CompletionOutput, Generation, Outp
 NDJSON = "application/x-ndjson"
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"-?(\d+(\.\d+)?(ms|s|m|h))+", re.ASCII)
-# What Ollama calls parameters that have another name here.
+# Ollama's names of parameters that have another name here.
 _OPTIONS = {"seed": "rng_seed", "repeat_penalty": "repetition_penalty", "stop": "stop_strings"}
 # Options of the machine, of loading, and of a window that is the whole context here.
 _HINTS = (
@@ -175,7 +175,7 @@ def _keep_alive(fields: Fields) -> float | None:
 
 
 def _messages(values: Sequence[Any]) -> list[dict[str, Any]]:
-    """In OpenAI's form. Calls have no ids there: results belong to them in their order."""
+    """Gives them in OpenAI's form. Calls have no ids: results belong to them in their order."""
     check_count("messages", values)
     found: list[dict[str, Any]] = []
     open_calls: list[str] = []
@@ -251,7 +251,7 @@ async def answer(context: Context, request: OllamaRequest) -> None:
 
 
 async def _load(context: Context, request: OllamaRequest, may_keep: bool) -> None:
-    """Without a prompt the model is loaded, or unloaded by a `keep_alive` of 0."""
+    """Loads the model where there is no prompt, or unloads it by a `keep_alive` of 0."""
     registry = context.service.registry
     is_end = request.keep_alive == 0 and may_keep
     if is_end:

@@ -35,14 +35,14 @@ async def version(context: Context) -> None:
 
 
 async def tags(context: Context) -> None:
-    """All models, in memory or not."""
+    """Lists all models, in memory or not."""
     models = context.service.registry.models()
     described = await asyncio.to_thread(lambda: [_described(each) for each in models])
     await context.send_json({"models": described})
 
 
 async def running(context: Context) -> None:
-    """Those in memory."""
+    """Lists the models in memory."""
     now = datetime.now(timezone.utc).timestamp()
     models = [each for each in context.service.registry.models() if each.engine is not None]
 
@@ -250,7 +250,7 @@ def _described(model: ServedModel) -> dict[str, Any]:
         "parameter_size": "",
         "quantization_level": (info.weight_format or "") if info is not None else "",
     }
-    # Which files it has, by their place, size and time: their content is not read for it.
+    # It tells files apart by place, size and time: their content is not read for it.
     digest = hashlib.sha256(f"{path}\n{size}\n{changed}".encode()).hexdigest()
     return {
         "name": model.name,

@@ -36,7 +36,7 @@ class OpenAIRequest:
     with_tokens: bool = False  # ids, of prompts and answers
 
     def head(self, engine: Engine, id_prefix: str) -> dict[str, Any]:
-        """Every answer and event begins so."""
+        """Gives what every answer and event begins with."""
         return {
             "id": f"{id_prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
@@ -183,7 +183,7 @@ def _entry(token: TokenLogProb) -> dict[str, Any]:
 
 
 class TextOffsets:
-    """Where the tokens of a choice begin in their text, as they come: in characters.
+    """Counts, in characters, where the tokens of a choice begin in their text.
 
     The parts of a character that several tokens share begin where it does.
     """

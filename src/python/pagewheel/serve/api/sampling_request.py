@@ -27,7 +27,7 @@ MAX_TOKENS = 2**31 - 1
 _MAX_METADATA = 16
 _MAX_METADATA_KEY = 64
 _MAX_METADATA_VALUE = 512
-# Of a deadline that has passed: the engine ends the request in its queue.
+# Seconds left of a deadline that has passed: the engine ends the request in its queue.
 SHORTEST = 1e-6
 # Fields that are parameters under another name.
 _OTHER_NAMES = {"stop_strings": ("stop",), "rng_seed": ("seed",)}
@@ -158,7 +158,7 @@ def take_max_tokens(
 def limited_tokens(
     name: str, value: int | None, limits: Limits, max_length: int | None = None
 ) -> int | None:
-    """None: until max_length, or a full context."""
+    """Gives None where max_length or a full context is the bound."""
     if value is None and max_length is not None:
         limited_tokens("max_length", max_length, limits)
         return None

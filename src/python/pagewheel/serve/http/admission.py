@@ -19,7 +19,7 @@ class Stoppable(Protocol):
 
 
 class AdmissionController:
-    """On the event loop."""
+    """Lives on the event loop."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -39,7 +39,7 @@ _GRACE_SECONDS = 2.0
 # Tokens and likely tokens: of so many, making an answer takes some 10 ms.
 _MANY = 2048
 _MOST_NAMED = 20  # of ignored fields
-# Of a body, for what takes as long as an entry of an answer.
+# So many bytes of a body take as long as an entry of an answer.
 _BYTES_PER_ENTRY = 32
 
 Handler = Callable[[Any], Awaitable[None]]  # takes a RequestContext
@@ -73,7 +73,7 @@ def json_text(value: Any) -> str:
 
 
 async def offload(make: Callable[[], T], size: int) -> T:
-    """What `make` gives, on another thread if it is of many entries: the loop serves others."""
+    """Runs `make`, on another thread if it is of many entries: the loop serves others."""
     return make() if size < _MANY else await asyncio.to_thread(make)
 
 

@@ -13,7 +13,7 @@ _PIPE_BYTES = 64
 
 
 class Notifications:
-    """On the event loop. close() comes before the loop ends."""
+    """Lives on the event loop. close() comes before the loop ends."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[None]] = {}
@@ -53,7 +53,7 @@ class Notifications:
                 future.set_result(None)
 
     def close(self) -> None:
-        """Those that still wait are not told."""
+        """Leaves those that still wait untold."""
         self.is_closed = True
         if self._notifier is None:
             return
