@@ -84,7 +84,7 @@ def _schema_and_reader(schema: Any) -> tuple[str, Callable[[str], Any]]:
     """The schema's JSON, and what makes the caller's value of a text."""
     text = to_json_schema(schema)
     if isinstance(schema, (str, dict, bool)):
-        return text, lambda answer: _validated(json.loads(answer), text)
+        return text, json.loads
     from pydantic import TypeAdapter
 
     def read(answer: str) -> Any:
@@ -92,16 +92,6 @@ def _schema_and_reader(schema: Any) -> tuple[str, Callable[[str], Any]]:
         return TypeAdapter(schema).validate_json(answer)
 
     return json.dumps(_closed(json.loads(text))), read
-
-
-def _validated(value: Any, schema: str) -> Any:
-    """The grammar keeps to the schema; where jsonschema is installed, it looks again."""
-    try:
-        import jsonschema
-    except ImportError:
-        return value
-    jsonschema.validate(value, json.loads(schema))
-    return value
 
 
 def _closed(schema: Any) -> Any:
