@@ -35,14 +35,9 @@ class Missing:
         refuse(type(self).__qualname__, self.feature)
 
 
-_CLASSES = {LORA: "Adapter AdapterConfig"}
-
-
 # By their names in openvino_genai.
 CLASSES: Mapping[str, type[Missing]] = {
-    name: type(name, (Missing,), {"feature": feature})
-    for feature, names in _CLASSES.items()
-    for name in names.split()
+    name: type(name, (Missing,), {"feature": LORA}) for name in ("Adapter", "AdapterConfig")
 }
 
 
