@@ -14,7 +14,7 @@ from openvino.utils.node_factory import NodeFactory
 from ..decoder.architecture import Attention, QueryKeyNorm
 from ..decoder.rotary import RotaryEmbedding
 from ..weights.weight import dense_f32
-from .nodes import Weighted, f32, i64, named, parameter, slice_last
+from .nodes import Weighted, f32, i64, named, parameter, repeated, slice_last
 
 # What a masked position adds to a logit: the lowest f16, as exporters write it.
 _MASKED = -65504.0
@@ -102,9 +102,7 @@ class Inputs:
         return named(ops.select(seen, f32(0.0), f32(_MASKED)), "model.causal_mask")
 
     def _windowed_mask(self, window: int) -> ov.Node:
-        def both(left: ov.Node, right: ov.Node) -> ov.Node:
-            return ops.bitwise_and(left, right)
-
+        both = ops.bitwise_and
         true = ops.constant(np.array(True))
         columns, rows = self._columns, ops.unsqueeze(self._rows, i64([0, 1]))
         near = ops.greater(columns, ops.add(rows, i64(-window)))
@@ -301,11 +299,4 @@ class AttentionBuilder:
     @staticmethod
     def _repeat_kv(x: ov.Node, attention: Attention, size: int) -> ov.Node:
         """[batch, kv_heads, tokens, size] -> [batch, heads, tokens, size], of keys or values."""
-        if attention.queries_per_kv_head == 1:
-            return x
-        spread = ops.broadcast(
-            ops.unsqueeze(x, i64(2)),
-            i64([1, 1, attention.queries_per_kv_head, 1, 1]),
-            broadcast_spec="BIDIRECTIONAL",
-        )
-        return ops.reshape(spread, i64([0, attention.heads, -1, size]), True)
+        return repeated(x, 2, attention.queries_per_kv_head, [0, attention.heads, -1, size])

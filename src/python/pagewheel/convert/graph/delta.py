@@ -10,7 +10,7 @@ from ..decoder.architecture import GatedDeltaNet
 from ..weights.weight import dense_f32
 from .attention import Inputs
 from .convolution import convolved
-from .nodes import Weighted, f32, i32, i64, named, scaled
+from .nodes import Weighted, f32, i32, i64, named, repeated, scaled
 
 # It is added to the squared lengths of queries and keys, as in the paper's implementations.
 _EPSILON = 1e-6
@@ -54,13 +54,7 @@ def _keys(x: ov.Output, net: GatedDeltaNet) -> ov.Node:
     """Queries or keys: [batch, tokens, value heads, key size], each of length 1."""
     heads = ops.reshape(x, i64([0, 0, net.key_heads, net.key_size]), True)
     repeats = net.value_heads // net.key_heads
-    if repeats > 1:
-        spread = ops.broadcast(
-            ops.unsqueeze(heads, i64(3)),
-            i64([1, 1, 1, repeats, 1]),
-            broadcast_spec="BIDIRECTIONAL",
-        )
-        heads = ops.reshape(spread, i64([0, 0, net.value_heads, net.key_size]), True)
+    heads = repeated(heads, 3, repeats, [0, 0, net.value_heads, net.key_size])
     squares = ops.reduce_sum(ops.multiply(heads, heads), i64(-1), True)
     length = ops.sqrt(ops.add(squares, f32(_EPSILON)))
     return ops.multiply(heads, ops.divide(f32(1.0), length))

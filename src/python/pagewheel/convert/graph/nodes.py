@@ -48,6 +48,18 @@ def slice_last(x: ov.Node, rank: int, start: int, stop: int) -> ov.Node:
     return ops.slice(x, i64([start]), i64([stop]), i64([1]), i64([rank - 1]))
 
 
+def repeated(x: ov.Node, axis: int, count: int, shape: Sequence[int]) -> ov.Node:
+    """Repeats each entry of the dimension before `axis` so often, in a row, and gives `shape`."""
+    if count == 1:
+        return x
+    wide = ops.broadcast(
+        ops.unsqueeze(x, i64(axis)),
+        i64([count if each == axis else 1 for each in range(5)]),
+        broadcast_spec="BIDIRECTIONAL",
+    )
+    return ops.reshape(wide, i64(shape), True)
+
+
 def soft_capped(x: ov.Node, cap: float) -> ov.Node:
     """cap * tanh(x / cap); x itself for cap 0."""
     if cap == 0.0:
