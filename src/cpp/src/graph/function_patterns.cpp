@@ -10,8 +10,11 @@
 #include "openvino/op/power.hpp"
 #include "openvino/op/reduce_mean.hpp"
 #include "openvino/op/sigmoid.hpp"
+#include "openvino/op/slice.hpp"
+#include "openvino/op/split.hpp"
 #include "openvino/op/sqrt.hpp"
 #include "openvino/op/swish.hpp"
+#include "openvino/op/variadic_split.hpp"
 
 namespace pagewheel {
 namespace {
@@ -51,6 +54,30 @@ std::optional<float> inverse_root(const std::shared_ptr<ov::Node>& node,
     return mean_square_plus_epsilon(root->get_input_node_shared_ptr(0), x);
 }
 
+/// Where a part of the last dimension begins in it.
+std::optional<size_t> first_column(const ov::Output<ov::Node>& part) {
+    const auto node = part.get_node_shared_ptr();
+    const size_t rank = size_t(part.get_partial_shape().size());
+    const auto is_last = [&](size_t input) {
+        return is_axis(node->input_value(input), int64_t(rank) - 1, rank);
+    };
+    if (ov::is_type<ov::op::v1::VariadicSplit>(node) || ov::is_type<ov::op::v1::Split>(node)) {
+        if (!is_last(1)) return {};
+        size_t first = 0;
+        for (size_t i = 0; i < part.get_index(); ++i) {
+            const size_t before = row_width(node->get_output_partial_shape(i));
+            if (before == 0) return {};
+            first += before;
+        }
+        return first;
+    }
+    if (!ov::is_type<ov::op::v8::Slice>(node) || node->get_input_size() != 5 || !is_last(4))
+        return {};
+    const auto first = integers(node->input_value(1)), step = integers(node->input_value(3));
+    if (!first || first->size() != 1 || (*first)[0] < 0 || !step || (*step)[0] != 1) return {};
+    return size_t((*first)[0]);
+}
+
 }  // namespace
 
 std::optional<FoundNorm> find_norm(const ov::Output<ov::Node>& output, size_t k) {
@@ -88,6 +115,18 @@ ov::Output<ov::Node> silu_input(const ov::Output<ov::Node>& output) {
             return sigmoid->input_value(0);
     }
     return {};
+}
+
+std::optional<FoundColumns> find_columns(const ov::Output<ov::Node>& output, size_t width) {
+    const ov::Output<ov::Node> part = without_views(output);
+    if (row_width(part.get_partial_shape()) != width) return {};
+    const std::optional<size_t> first = first_column(part);
+    const ov::Output<ov::Node> rows = first ? without_views(part.get_node()->input_value(0)) : part;
+    const size_t whole = first ? row_width(part.get_node()->get_input_partial_shape(0)) : width;
+    if (rows.get_element_type() != ov::element::f32 || whole == 0 ||
+        row_width(rows.get_partial_shape()) != whole)
+        return {};
+    return FoundColumns{rows, first.value_or(0)};
 }
 
 }  // namespace pagewheel

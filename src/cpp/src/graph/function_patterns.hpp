@@ -1,4 +1,4 @@
-// Functions of activations that exporters write as several nodes.
+// What exporters write as several nodes: functions of activations, and parts of their rows.
 #pragma once
 
 #include <cstddef>
@@ -19,5 +19,15 @@ std::optional<FoundNorm> find_norm(const ov::Output<ov::Node>& output, size_t k)
 
 /// x, if `output` is x * sigmoid(x); else null.
 ov::Output<ov::Node> silu_input(const ov::Output<ov::Node>& output);
+
+/// Columns of rows f32, from the first one on.
+struct FoundColumns {
+    ov::Output<ov::Node> rows;
+    size_t first = 0;
+};
+
+/// The rows that `width` columns of each token are cut out of by a split or a slice, or that they
+/// are; nothing for other values than f32, and rows of unknown width.
+std::optional<FoundColumns> find_columns(const ov::Output<ov::Node>& output, size_t width);
 
 }  // namespace pagewheel

@@ -289,10 +289,7 @@ void fuse(const std::shared_ptr<QuantizedLinear>& linear,
     for (size_t i = 0; i < found.size(); ++i) {
         if (!found[i]) continue;
         const auto width = int64_t(fused->attributes().weights[i]->n());
-        const auto shape =
-            ov::op::v0::Constant::create(ov::element::i64, {2}, {int64_t(-1), width});
-        found[i]->rows->output(0).replace(
-            std::make_shared<ov::op::v1::Reshape>(fused->output(i), shape, false));
+        found[i]->rows->output(0).replace(reshaped_to(fused->output(i), {-1, width}));
     }
     replace_with(linear, fused);
 }
@@ -312,31 +309,28 @@ size_t fuse_norms(const std::shared_ptr<ov::Model>& model) {
 }
 
 size_t fuse_gated_mlps(const std::shared_ptr<ov::Model>& model) {
-    size_t fused = 0;
-    for (const auto& node : model->get_ordered_ops()) {
-        const auto down = ov::as_type_ptr<QuantizedLinear>(node);
-        if (!down || down->get_output_size() != 1 || down->attributes().norm.gamma ||
+    return count_each<QuantizedLinear>(*model, [](const auto& down) {
+        if (down->get_output_size() != 1 || down->attributes().norm.gamma ||
             down->attributes().residual || !has_one_reader(down->input_value(0)))
-            continue;
+            return false;
         const Halves halves = find_halves(down->input_value(0));
-        if (!halves.gate.get_node() || halves.gate.get_node() != halves.up.get_node()) continue;
+        if (!halves.gate.get_node() || halves.gate.get_node() != halves.up.get_node()) return false;
         const auto both = ov::as_type_ptr<QuantizedLinear>(halves.gate.get_node_shared_ptr());
         if (!both || both->get_output_size() != 2 || both->attributes().residual ||
             halves.gate.get_index() == halves.up.get_index() || !are_read_once(halves))
-            continue;
+            return false;
         GatedMlp::Attributes attributes;
         attributes.gate = both->attributes().weights[halves.gate.get_index()];
         attributes.up = both->attributes().weights[halves.up.get_index()];
         attributes.down = down->attributes().weights[0];
-        if (attributes.gate->is_bf16() != attributes.down->is_bf16()) continue;
+        if (attributes.gate->is_bf16() != attributes.down->is_bf16()) return false;
         attributes.norm = both->attributes().norm;
         attributes.activations = both->attributes().activations;
         const auto mlp =
             std::make_shared<GatedMlp>(ov::OutputVector{both->input_value(0)}, attributes);
         replace_with(down, mlp);
-        ++fused;
-    }
-    return fused;
+        return true;
+    });
 }
 
 size_t fuse_residuals(const std::shared_ptr<ov::Model>& model) {
@@ -349,10 +343,8 @@ size_t fuse_residuals(const std::shared_ptr<ov::Model>& model) {
 }
 
 size_t fuse_heads(const std::shared_ptr<ov::Model>& model) {
-    size_t fused = 0;
-    for (const auto& node : model->get_ordered_ops()) {
-        const auto linear = ov::as_type_ptr<QuantizedLinear>(node);
-        if (!linear || linear->attributes().residual) continue;
+    return count_each<QuantizedLinear>(*model, [](const auto& linear) {
+        if (linear->attributes().residual) return false;
         std::vector<std::optional<FoundHeads>> found;
         const FoundHeads* rotated = nullptr;  // the first that is
         for (size_t i = 0; i < linear->get_output_size(); ++i)
@@ -367,20 +359,13 @@ size_t fuse_heads(const std::shared_ptr<ov::Model>& model) {
             }
             any = any || each;
         }
-        if (!any) continue;
-        fuse(linear, found, rotated);
-        ++fused;
-    }
-    return fused;
+        if (any) fuse(linear, found, rotated);
+        return any;
+    });
 }
 
 size_t fuse_gates(const std::shared_ptr<ov::Model>& model) {
-    size_t fused = 0;
-    for (const auto& node : model->get_ordered_ops()) {
-        const auto linear = ov::as_type_ptr<QuantizedLinear>(node);
-        fused += linear && fuse_gate(linear);
-    }
-    return fused;
+    return count_each<QuantizedLinear>(*model, fuse_gate);
 }
 
 }  // namespace pagewheel

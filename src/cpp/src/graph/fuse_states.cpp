@@ -11,29 +11,10 @@
 #include "openvino/op/multiply.hpp"
 #include "openvino/op/sigmoid.hpp"
 #include "openvino/op/softplus.hpp"
-#include "openvino/op/split.hpp"
-#include "openvino/op/variadic_split.hpp"
 #include "ops/state_ops.hpp"
 
 namespace pagewheel {
 namespace {
-
-/// The last view of `value`, each the only reader of the one before, that anything else reads.
-ov::Output<ov::Node> through_views(ov::Output<ov::Node> value) {
-    for (auto reader = only_reader(value); reader && is_view(*reader); reader = only_reader(value))
-        value = reader->output(0);
-    return value;
-}
-
-/// `value` as rows [tokens, width].
-ov::Output<ov::Node> as_rows(const ov::Output<ov::Node>& value) {
-    const ov::PartialShape& shape = value.get_partial_shape();
-    if (shape.size() == 2) return value;
-    const auto width = int64_t(row_width(shape));
-    const auto pattern =
-        ov::op::v0::Constant::create(ov::element::i64, {2}, std::vector<int64_t>{-1, width});
-    return std::make_shared<ov::op::v1::Reshape>(value, pattern, false);
-}
 
 /// Puts rows into the place of `value`, which has their elements in another shape of one dynamic
 /// dimension at most. False if it has more.
@@ -45,8 +26,7 @@ bool replace_by_view(ov::Output<ov::Node> value, const ov::Output<ov::Node>& row
         shape.push_back(dimension.is_dynamic() ? -1 : dimension.get_length());
     }
     if (dynamic > 1) return false;
-    const auto pattern = ov::op::v0::Constant::create(ov::element::i64, {shape.size()}, shape);
-    value.replace(std::make_shared<ov::op::v1::Reshape>(rows, pattern, false));
+    value.replace(reshaped_to(rows, shape));
     return true;
 }
 
@@ -64,32 +44,6 @@ bool fuse_silu(const std::shared_ptr<ShortConvolution>& node) {
 }
 
 // ---- Gated delta rules
-
-/// Rows, and where what is meant begins in them.
-struct Part {
-    ov::Output<ov::Node> rows;
-    size_t offset;
-};
-
-/// The rows that a split along their channels makes `value` of; null if none does.
-std::optional<Part> part_of_split(const ov::Output<ov::Node>& value, size_t width) {
-    const ov::Output<ov::Node> source = without_views(value);
-    const auto node = source.get_node_shared_ptr();
-    const bool is_split =
-        ov::is_type<ov::op::v1::VariadicSplit>(node) || ov::is_type<ov::op::v1::Split>(node);
-    if (!is_split || row_width(source.get_partial_shape()) != width) return {};
-    const ov::PartialShape& whole = node->get_input_partial_shape(0);
-    if (row_width(whole) == 0 || node->get_input_element_type(0) != ov::element::f32 ||
-        !is_axis(node->input_value(1), int64_t(whole.size()) - 1, whole.size()))
-        return {};
-    size_t offset = 0;
-    for (size_t i = 0; i < source.get_index(); ++i) {
-        const size_t before = row_width(node->get_output_partial_shape(i));
-        if (before == 0) return {};
-        offset += before;
-    }
-    return Part{node->input_value(0), offset};
-}
 
 /// What the rule's input is computed from, if it is a sigmoid, and what that is multiplied with.
 std::optional<std::pair<float, ov::Output<ov::Node>>> logit_of(const ov::Output<ov::Node>& betas,
@@ -179,10 +133,10 @@ bool fuse_rule(const std::shared_ptr<GatedDeltaRule>& node) {
     for (const size_t i : {GatedDeltaRule::queries, GatedDeltaRule::keys, GatedDeltaRule::values}) {
         const size_t width =
             i == GatedDeltaRule::values ? config->value_width() : config->key_width();
-        const auto part = part_of_split(inputs[i], width);
-        if (!part) continue;
-        inputs[i] = as_rows(part->rows);
-        offsets[i] = part->offset;
+        const auto found = find_columns(inputs[i], width);
+        if (!found || found->rows == without_views(inputs[i])) continue;  // not cut
+        inputs[i] = as_rows(found->rows);
+        offsets[i] = found->first;
         changed = true;
     }
     if (const auto logit = logit_of(inputs[GatedDeltaRule::betas], config->value_heads)) {

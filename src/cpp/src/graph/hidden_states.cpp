@@ -18,7 +18,6 @@
 #include "openvino/op/convert.hpp"
 #include "openvino/op/matmul.hpp"
 #include "openvino/op/multiply.hpp"
-#include "openvino/op/reshape.hpp"
 #include "openvino/op/result.hpp"
 #include "openvino/op/unsqueeze.hpp"
 #include "openvino/op/util/gather_base.hpp"
@@ -65,13 +64,8 @@ void add_states_output(const std::shared_ptr<ov::Model>& model, const ov::Output
     check_argument(
         size > 0, ErrorCode::model_unsupported,
         "the model's hidden states have a size that is not known: ", rows.get_partial_shape());
-    const auto shape =
-        ov::op::v0::Constant::create(ov::element::i64, {2}, {int64_t(-1), int64_t(size)});
-    std::shared_ptr<ov::Node> states =
-        std::make_shared<ov::op::v1::Reshape>(rows, shape, /*special_zero=*/false);
-    if (states->get_element_type() != ov::element::f32)
-        states = std::make_shared<ov::op::v0::Convert>(states, ov::element::f32);
-    states->output(0).set_names({ports::last_hidden_state});
+    ov::Output<ov::Node> states = as_f32(reshaped_to(rows, {-1, int64_t(size)}));
+    states.set_names({ports::last_hidden_state});
     model->add_results({std::make_shared<ov::op::v0::Result>(states)});
     model->validate_nodes_and_infer_types();
 }

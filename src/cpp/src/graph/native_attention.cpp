@@ -12,7 +12,6 @@
 #include "model/port_names.hpp"
 #include "openvino/op/parameter.hpp"
 #include "ops/paged_attention.hpp"
-#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -41,13 +40,6 @@ size_t rt_size(const ov::Node& node, const char* key) {
     return size_t(std::stoll(value->second.as<std::string>()));
 }
 
-size_t width(const ov::Node& node, size_t input) {
-    const auto shape = node.get_input_partial_shape(input);
-    if (shape.size() != 2 || shape[1].is_dynamic())
-        throw NotServed(concat("its input ", input, " has shape ", shape));
-    return size_t(shape[1].get_length());
-}
-
 LayerRotary rotary_of(size_t layer, const NativeAttentionOptions& options) {
     if (options.rotary.empty()) return {};
     return options.rotary[std::min(layer, options.rotary.size() - 1)];
@@ -65,7 +57,7 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
                      rt_size(*node, "k_head_size"), rt_size(*node, "v_head_size")};
     if (rt_size(*node, "num_v_heads") != config.layout.kv_heads)
         throw NotServed("it has other numbers of key and value heads");
-    config.heads = width(*node, 0) / config.layout.key_size;
+    config.heads = dimension_at(*node, openvino_input::query, 2, 1) / config.layout.key_size;
     const auto scale = constant_at(*node, openvino_input::scale)->cast_vector<float>();
     config.scale = scale.empty() ? 1.0f / std::sqrt(float(config.layout.key_size)) : scale[0];
     config.soft_cap = options.soft_cap;
@@ -77,11 +69,7 @@ PagedAttention::Attributes attributes_of(const std::shared_ptr<ov::Node>& node, 
     config.write_kv_cache = writes_kv_cache(*node);
     attributes.alibi_slopes = per_head(*node, openvino_input::alibi, config.heads);
     attributes.sinks = per_head(*node, openvino_input::sinks, config.heads);
-    try {
-        config.layout.check();
-    } catch (const InvalidArgument& error) {
-        throw NotServed(error.what());
-    }
+    check_served(config.layout);
     return attributes;
 }
 

@@ -88,6 +88,17 @@ auto split_operands(const ov::Output<ov::Node>& value, const Known& known)
     return {};
 }
 
+inline ov::Output<ov::Node> as_f32(const ov::Output<ov::Node>& output) {
+    if (output.get_element_type() == ov::element::f32) return output;
+    return std::make_shared<ov::op::v0::Convert>(output, ov::element::f32);
+}
+
+inline ov::Output<ov::Node> reshaped_to(const ov::Output<ov::Node>& value,
+                                        const std::vector<int64_t>& shape) {
+    const auto pattern = ov::op::v0::Constant::create(ov::element::i64, {shape.size()}, shape);
+    return std::make_shared<ov::op::v1::Reshape>(value, pattern, /*special_zero=*/false);
+}
+
 /// What is reshaped, squeezed or unsqueezed to `value`.
 inline ov::Output<ov::Node> without_reshapes(ov::Output<ov::Node> value) {
     while (ov::is_type<ov::op::v1::Reshape>(value.get_node()) ||
@@ -124,6 +135,12 @@ inline size_t row_width(const ov::PartialShape& shape) {
     return size_t(shape[shape.size() - 1].get_length());
 }
 
+/// `value` as rows [tokens, width].
+inline ov::Output<ov::Node> as_rows(const ov::Output<ov::Node>& value) {
+    const ov::PartialShape& shape = value.get_partial_shape();
+    return shape.size() == 2 ? value : reshaped_to(value, {-1, int64_t(row_width(shape))});
+}
+
 /// What `value` has the elements of, in their order.
 inline ov::Output<ov::Node> without_views(ov::Output<ov::Node> value) {
     while (is_view(*value.get_node())) value = value.get_node()->input_value(0);
@@ -151,6 +168,22 @@ inline bool has_one_reader(const ov::Output<ov::Node>& output) {
 inline std::shared_ptr<ov::Node> only_reader(const ov::Output<ov::Node>& output) {
     if (!has_one_reader(output)) return nullptr;
     return output.get_target_inputs().begin()->get_node()->shared_from_this();
+}
+
+/// The last view of `value`, each the only reader of the one before, that anything else reads.
+inline ov::Output<ov::Node> through_views(ov::Output<ov::Node> value) {
+    for (auto reader = only_reader(value); reader && is_view(*reader); reader = only_reader(value))
+        value = reader->output(0);
+    return value;
+}
+
+/// Calls visit() with each node of a kind, in the model's order. Returns how often it gave true.
+template <class Op, class Visit>
+size_t count_each(const ov::Model& model, const Visit& visit) {
+    size_t count = 0;
+    for (const auto& node : model.get_ordered_ops())
+        if (const auto op = ov::as_type_ptr<Op>(node)) count += size_t(visit(op));
+    return count;
 }
 
 /// The input of a Reshape that says what shape there will be.

@@ -9,11 +9,9 @@
 #include "graph/node_queries.hpp"
 #include "model/port_names.hpp"
 #include "openvino/op/constant.hpp"
-#include "openvino/op/convert.hpp"
 #include "openvino/op/cos.hpp"
 #include "openvino/op/gather.hpp"
 #include "openvino/op/matmul.hpp"
-#include "openvino/op/reshape.hpp"
 #include "openvino/op/result.hpp"
 #include "openvino/op/scaled_dot_product_attention.hpp"
 #include "openvino/op/sin.hpp"
@@ -161,15 +159,11 @@ void gather_logits(const std::shared_ptr<ov::Model>& model) {
     gather->set_friendly_name("gather_sampled_tokens");
     point.replace_source_output(gather);
 
-    const auto two_dimensions =
-        Constant::create(ov::element::i64, {2}, {int64_t(-1), shape[2].get_length()});
-    std::shared_ptr<ov::Node> logits = std::make_shared<ov::op::v1::Reshape>(
-        result->input_value(0), two_dimensions, /*special_zero=*/false);
-    if (logits->get_element_type() != ov::element::f32)
-        logits = std::make_shared<ov::op::v0::Convert>(logits, ov::element::f32);
+    const ov::Output<ov::Node> logits =
+        as_f32(reshaped_to(result->input_value(0), {-1, shape[2].get_length()}));
     const auto names = result->get_output_tensor(0).get_names();
     result->input(0).replace_source_output(logits);
-    logits->output(0).get_tensor().add_names(names);
+    logits.get_tensor().add_names(names);
     model->validate_nodes_and_infer_types();
 }
 

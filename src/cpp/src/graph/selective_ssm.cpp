@@ -15,13 +15,9 @@
 #include "openvino/op/add.hpp"
 #include "openvino/op/clamp.hpp"
 #include "openvino/op/multiply.hpp"
-#include "openvino/op/reshape.hpp"
-#include "openvino/op/slice.hpp"
 #include "openvino/op/softplus.hpp"
 #include "openvino/op/util/binary_elementwise_arithmetic.hpp"
 #include "openvino/op/util/unary_elementwise_arithmetic.hpp"
-#include "openvino/op/variadic_split.hpp"
-#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
@@ -34,61 +30,6 @@ using Output = ov::Output<ov::Node>;
 namespace openvino_ssm {
 enum : size_t { a = 0, dt = 1, b = 2, x = 3, c = 4, states = 5 };
 }  // namespace openvino_ssm
-
-size_t dimension(const ov::Node& node, size_t input, size_t dimension) {
-    const ov::PartialShape& shape = node.get_input_partial_shape(input);
-    if (shape.rank().is_dynamic() || shape.size() != 3 || shape[dimension].is_dynamic())
-        throw NotServed(concat("its input ", input, " has shape ", shape));
-    return size_t(shape[dimension].get_length());
-}
-
-Output with_shape(const Output& output, const std::vector<int64_t>& shape) {
-    const auto pattern = Constant::create(ov::element::i64, {shape.size()}, shape);
-    return std::make_shared<ov::op::v1::Reshape>(output, pattern, false);
-}
-
-/// Columns of rows f32 [tokens, width].
-struct FoundColumns {
-    Output rows;
-    size_t first = 0;
-};
-
-/// Where a slice of the last dimension begins in it.
-std::optional<size_t> first_column(const Output& part) {
-    const auto node = part.get_node_shared_ptr();
-    const size_t rank = size_t(part.get_partial_shape().size());
-    if (const auto split = ov::as_type_ptr<ov::op::v1::VariadicSplit>(node)) {
-        const auto lengths = integers(split->input_value(2));
-        if (!lengths || !is_axis(split->input_value(1), int64_t(rank) - 1, rank)) return {};
-        size_t first = 0;
-        for (size_t i = 0; i < part.get_index(); ++i) {
-            if ((*lengths)[i] < 0) return {};
-            first += size_t((*lengths)[i]);
-        }
-        return first;
-    }
-    const auto slice = ov::as_type_ptr<ov::op::v8::Slice>(node);
-    if (!slice || slice->get_input_size() != 5 ||
-        !is_axis(slice->input_value(4), int64_t(rank) - 1, rank))
-        return {};
-    const auto first = integers(slice->input_value(1)), step = integers(slice->input_value(3));
-    if (!first || first->size() != 1 || (*first)[0] < 0 || !step || (*step)[0] != 1) return {};
-    return size_t((*first)[0]);
-}
-
-/// The rows that `width` columns of each token are cut out of, if `output` is a cut from rows of
-/// pagewheel's; else nothing.
-std::optional<FoundColumns> find_columns(const Output& output, size_t width) {
-    const Output part = without_views(output);
-    if (row_width(part.get_partial_shape()) != width) return {};
-    const std::optional<size_t> first = first_column(part);
-    const Output rows = first ? without_views(part.get_node()->input_value(0)) : part;
-    const ov::PartialShape& shape = rows.get_partial_shape();
-    if (rows.get_element_type() != ov::element::f32 || shape.rank().is_dynamic()) return {};
-    const size_t whole = first ? row_width(part.get_node()->get_input_partial_shape(0)) : width;
-    if (row_width(rows.get_partial_shape()) != whole) return {};
-    return FoundColumns{rows, first.value_or(0)};
-}
 
 /// The constant and the other operand, if `output` is of the Op and has a constant whose last
 /// dimensions are these and all others 1.
@@ -109,12 +50,8 @@ std::optional<std::pair<std::vector<float>, Output>> with_constant(const Output&
 
 /// The only reader of `output`, or of views of it; `output` becomes what it reads.
 std::shared_ptr<ov::Node> sole_reader(Output& output) {
-    std::shared_ptr<ov::Node> reader = only_reader(output);
-    while (reader && is_view(*reader)) {
-        output = reader->output(0);
-        reader = only_reader(output);
-    }
-    return reader;
+    output = through_views(output);
+    return only_reader(output);
 }
 
 /// Whether rows can take the place of `output`: no dimension but the first is dynamic.
@@ -155,20 +92,15 @@ public:
         if (output == m_node->output(0)) return output.replace(fused);
         std::vector<int64_t> pattern{-1};
         for (size_t i = 1; i < shape.size(); ++i) pattern.push_back(shape[i].get_length());
-        output.replace(with_shape(fused, pattern));
+        output.replace(reshaped_to(fused, pattern));
     }
 
 private:
     void take_columns(size_t input, size_t width) {
         const auto found = find_columns(m_inputs[input], width);
         if (!found) return;
-        m_inputs[input] = as_matrix(found->rows);
+        m_inputs[input] = as_rows(found->rows);
         m_offsets[input] = found->first;
-    }
-
-    static Output as_matrix(const Output& rows) {
-        if (rows.get_partial_shape().size() == 2) return rows;
-        return with_shape(rows, {-1, int64_t(row_width(rows.get_partial_shape()))});
     }
 
     /// step = clamp(softplus(dt + bias)), with or without the clamp.
@@ -188,7 +120,7 @@ private:
         if (!found || !(least <= most)) return;
         m_config.dt_bias = sum->first;
         m_config.dt_min = least, m_config.dt_max = most;
-        m_inputs[SelectiveSsm::dt] = as_matrix(found->rows);
+        m_inputs[SelectiveSsm::dt] = as_rows(found->rows);
         m_offsets[SelectiveSsm::dt] = found->first;
     }
 
@@ -216,7 +148,7 @@ private:
         const auto found = gate.get_node() ? find_columns(gate, m_inner) : std::nullopt;
         if (!found) return {};
         m_offsets[SelectiveSsm::gate] = found->first;
-        m_inputs.insert(m_inputs.begin() + long(SelectiveSsm::gate), as_matrix(found->rows));
+        m_inputs.insert(m_inputs.begin() + long(SelectiveSsm::gate), as_rows(found->rows));
         return product->output(0);
     }
 
@@ -257,24 +189,20 @@ std::shared_ptr<Constant> value_of_constants(const Output& output, size_t most, 
 StateOperation selective_ssm_operation(const std::shared_ptr<ov::Node>& node,
                                        const NativeAttentionOptions& options) {
     auto config = std::make_shared<kernels::SelectiveSsmConfig>();
-    config->heads = dimension(*node, openvino_ssm::x, 1);
+    config->heads = dimension_at(*node, openvino_ssm::x, 3, 1);
     // optimum-intel leaves a product with -1 in the graph.
     const auto decays =
         value_of_constants(without_reshapes(node->input_value(openvino_ssm::a)), config->heads);
     if (!decays) throw NotServed("its decay rates are no constant");
-    config->head_dim = dimension(*node, openvino_ssm::x, 2);
-    config->groups = dimension(*node, openvino_ssm::b, 1);
-    config->state_size = dimension(*node, openvino_ssm::b, 2);
+    config->head_dim = dimension_at(*node, openvino_ssm::x, 3, 2);
+    config->groups = dimension_at(*node, openvino_ssm::b, 3, 1);
+    config->state_size = dimension_at(*node, openvino_ssm::b, 3, 2);
     config->a = decays->cast_vector<float>();
     config->batch_invariant = options.batch_invariant;
-    try {
-        config->check();
-    } catch (const InvalidArgument& error) {
-        throw NotServed(error.what());
-    }
+    check_served(*config);
     const auto make = [=](const Output& states, const Output& tables) {
         const auto rows = [&](size_t input, size_t width) {
-            return with_shape(as_f32(node->input_value(input)), {-1, int64_t(width)});
+            return reshaped_to(as_f32(node->input_value(input)), {-1, int64_t(width)});
         };
         const size_t width = config->groups * config->state_size;
         const ov::OutputVector inputs{rows(openvino_ssm::x, config->heads * config->head_dim),
@@ -285,40 +213,34 @@ StateOperation selective_ssm_operation(const std::shared_ptr<ov::Node>& node,
                                       tables};
         const auto native = std::make_shared<SelectiveSsm>(inputs, config);
         native->set_friendly_name(node->get_friendly_name());
-        return with_shape(native, {-1, int64_t(config->heads), int64_t(config->head_dim)});
+        return reshaped_to(native, {-1, int64_t(config->heads), int64_t(config->head_dim)});
     };
     return {openvino_ssm::states, config->state_bytes(), make};
 }
 
 size_t fuse_convolution_biases(const std::shared_ptr<ov::Model>& model) {
-    size_t fused = 0;
-    for (const auto& node : model->get_ordered_ops()) {
-        const auto convolution = ov::as_type_ptr<ShortConvolution>(node);
-        if (!convolution || !convolution->config().bias.empty()) continue;
+    return count_each<ShortConvolution>(*model, [](const auto& convolution) {
+        if (!convolution->config().bias.empty()) return false;
         Output y = convolution->output(0);
         const auto add = sole_reader(y);
         const size_t channels = convolution->config().channels;
         const auto sum =
             add ? with_constant<ov::op::v1::Add>(add->output(0), {channels, 1}) : std::nullopt;
-        if (!sum || sum->second != y) continue;
+        if (!sum || sum->second != y) return false;
         auto config = std::make_shared<kernels::ShortConvolutionConfig>(convolution->config());
         config->bias = sum->first;
         add->output(0).replace(y);
         replace_with(convolution,
                      std::make_shared<ShortConvolution>(convolution->input_values(), config));
-        ++fused;
-    }
-    return fused;
+        return true;
+    });
 }
 
 size_t fuse_selective_ssms(const std::shared_ptr<ov::Model>& model) {
-    size_t fused = 0;
-    for (const auto& node : model->get_ordered_ops())
-        if (const auto ssm = ov::as_type_ptr<SelectiveSsm>(node)) {
-            Fusion(ssm).run();
-            ++fused;
-        }
-    return fused;
+    return count_each<SelectiveSsm>(*model, [](const auto& ssm) {
+        Fusion(ssm).run();
+        return true;
+    });
 }
 
 }  // namespace pagewheel

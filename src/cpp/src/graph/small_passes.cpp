@@ -160,30 +160,25 @@ size_t share_constants(const std::shared_ptr<ov::Model>& model) {
 }
 
 size_t multiply_outer_products(const std::shared_ptr<ov::Model>& model) {
-    size_t replaced = 0;
-    for (const auto& node : model->get_ordered_ops()) {
-        const auto matmul = ov::as_type_ptr<ov::op::v0::MatMul>(node);
-        if (!matmul || !is_outer_product(*matmul)) continue;
+    return count_each<ov::op::v0::MatMul>(*model, [](const auto& matmul) {
+        if (!is_outer_product(*matmul)) return false;
         replace_with(matmul, std::make_shared<ov::op::v1::Multiply>(matmul->input_value(0),
                                                                     matmul->input_value(1)));
-        ++replaced;
-    }
-    return replaced;
+        return true;
+    });
 }
 
 size_t use_gather_rows(const std::shared_ptr<ov::Model>& model) {
-    size_t replaced = 0;
-    for (const auto& node : model->get_ordered_ops()) {
-        if (!ov::is_type<ov::op::v8::Gather>(node) || !has_plain_rows(node->input_value(0)) ||
-            scalar(node->input_value(2)) != 0.0f || !feeds_native_operation(node->output(0)))
-            continue;
+    return count_each<ov::op::v8::Gather>(*model, [](const auto& node) {
+        if (!has_plain_rows(node->input_value(0)) || scalar(node->input_value(2)) != 0.0f ||
+            !feeds_native_operation(node->output(0)))
+            return false;
         const std::string& rows = node->get_input_node_ptr(1)->get_friendly_name();
-        if (rows != ports::logits_indices && rows != ports::sampled_tokens_indices) continue;
+        if (rows != ports::logits_indices && rows != ports::sampled_tokens_indices) return false;
         replace_with(node, std::make_shared<GatherRows>(
                                ov::OutputVector{node->input_value(0), node->input_value(1)}));
-        ++replaced;
-    }
-    return replaced;
+        return true;
+    });
 }
 
 void fold_lengths(ov::Model& model) {

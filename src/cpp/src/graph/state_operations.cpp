@@ -7,30 +7,16 @@
 #include "base/check.hpp"
 #include "graph/node_queries.hpp"
 #include "openvino/core/attribute_visitor.hpp"
-#include "openvino/op/convert.hpp"
 #include "openvino/op/exp.hpp"
 #include "openvino/op/loop.hpp"
 #include "openvino/op/parameter.hpp"
 #include "openvino/op/reduce_sum.hpp"
-#include "openvino/op/reshape.hpp"
 #include "openvino/op/squeeze.hpp"
 #include "openvino/op/transpose.hpp"
 #include "ops/state_ops.hpp"
-#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 namespace {
-
-/// The config, if it is one.
-template <class Config>
-std::shared_ptr<const Config> checked(std::shared_ptr<Config> config) {
-    try {
-        config->check();
-    } catch (const InvalidArgument& error) {
-        throw NotServed(error.what());
-    }
-    return config;
-}
 
 /// Inputs of OpenVINO's PagedCausalConv1D.
 namespace convolution_input {
@@ -54,8 +40,8 @@ StateOperation short_convolution(const std::shared_ptr<ov::Node>& node,
         for (size_t tap = 0; tap < config.length; ++tap)
             config.weights[tap * config.channels + channel] = values[channel * config.length + tap];
     config.bias = constant_at(*node, convolution_input::bias)->cast_vector<float>();
-    const auto shared =
-        checked(std::make_shared<kernels::ShortConvolutionConfig>(std::move(config)));
+    check_served(config);
+    const auto shared = std::make_shared<const kernels::ShortConvolutionConfig>(std::move(config));
     return {convolution_input::states, shared->state_bytes(),
             [=](const ov::Output<ov::Node>& states, const ov::Output<ov::Node>& tables) {
                 const auto tokens = as_f32(node->input_value(convolution_input::tokens));
@@ -115,12 +101,6 @@ public:
     }
 };
 
-ov::Output<ov::Node> reshaped_to(const ov::Output<ov::Node>& value, std::vector<int64_t> shape) {
-    const auto pattern =
-        ov::op::v0::Constant::create(ov::element::i64, {shape.size()}, std::move(shape));
-    return std::make_shared<ov::op::v1::Reshape>(value, pattern, false);
-}
-
 /// What takes the place of a PagedGatedDeltaNet's output, [tokens, heads, size]. OpenVINO gives it
 /// back the dimensions of its batch by a Reshape with the number of key heads, of which there may
 /// be fewer: so that goes too.
@@ -139,15 +119,10 @@ ov::Output<ov::Node> heads_of(const ov::Output<ov::Node>& rows,
 StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
                                 const NativeAttentionOptions& options) {
     kernels::GatedDeltaRuleConfig config;
-    const auto read_heads = [&](size_t input, size_t& heads, size_t& size) {
-        const ov::PartialShape& shape = node->get_input_partial_shape(input);
-        if (shape.size() != 3 || shape[1].is_dynamic() || shape[2].is_dynamic())
-            throw NotServed(concat("its input ", input, " has shape ", shape));
-        heads = size_t(shape[1].get_length());
-        size = size_t(shape[2].get_length());
-    };
-    read_heads(delta_input::keys, config.key_heads, config.key_size);
-    read_heads(delta_input::values, config.value_heads, config.value_size);
+    config.key_heads = dimension_at(*node, delta_input::keys, 3, 1);
+    config.key_size = dimension_at(*node, delta_input::keys, 3, 2);
+    config.value_heads = dimension_at(*node, delta_input::values, 3, 1);
+    config.value_size = dimension_at(*node, delta_input::values, 3, 2);
     DeltaAttributes attributes;
     node->visit_attributes(attributes);
     if (attributes.normalises) {
@@ -157,7 +132,8 @@ StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
     config.batch_invariant = options.batch_invariant;
     const auto by_channel = channel_decays(node->input_value(delta_input::decays));
     config.decay_by_channel = by_channel.get_node() != nullptr;
-    const auto shared = checked(std::make_shared<kernels::GatedDeltaRuleConfig>(std::move(config)));
+    check_served(config);
+    const auto shared = std::make_shared<const kernels::GatedDeltaRuleConfig>(std::move(config));
     return {delta_input::states, shared->state_bytes(),
             [=](const ov::Output<ov::Node>& states, const ov::Output<ov::Node>& tables) {
                 // Shapes on the way, which OpenVINO's pass computes, say nothing more.
@@ -215,9 +191,11 @@ std::shared_ptr<ov::op::v0::Constant> constant_at(const ov::Node& node, size_t i
     return constant;
 }
 
-ov::Output<ov::Node> as_f32(const ov::Output<ov::Node>& output) {
-    if (output.get_element_type() == ov::element::f32) return output;
-    return std::make_shared<ov::op::v0::Convert>(output, ov::element::f32);
+size_t dimension_at(const ov::Node& node, size_t input, size_t rank, size_t dimension) {
+    const ov::PartialShape& shape = node.get_input_partial_shape(input);
+    if (shape.rank().is_dynamic() || shape.size() != rank || shape[dimension].is_dynamic())
+        throw NotServed(concat("its input ", input, " has shape ", shape));
+    return size_t(shape[dimension].get_length());
 }
 
 StateOperation native_state_operation(const std::shared_ptr<ov::Node>& node,

@@ -9,6 +9,7 @@
 #include "graph/passes.hpp"
 #include "openvino/core/node.hpp"
 #include "openvino/op/constant.hpp"
+#include "pagewheel/errors.hpp"
 
 namespace pagewheel {
 
@@ -20,7 +21,18 @@ struct NotServed : std::runtime_error {
 /// Throws NotServed if the input is no constant.
 std::shared_ptr<ov::op::v0::Constant> constant_at(const ov::Node& node, size_t input);
 
-ov::Output<ov::Node> as_f32(const ov::Output<ov::Node>& output);
+/// A dimension of an input, which must be of this rank. Throws NotServed if it is not known.
+size_t dimension_at(const ov::Node& node, size_t input, size_t rank, size_t dimension);
+
+/// Throws NotServed for a config that its kernel refuses.
+template <class Config>
+void check_served(const Config& config) {
+    try {
+        config.check();
+    } catch (const InvalidArgument& error) {
+        throw NotServed(error.what());
+    }
+}
 
 /// What is to take the place of a node. States of pagewheel's operations are u8 [states,
 /// state_bytes], under the name that OpenVINO's have.
