@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -24,25 +26,15 @@ namespace {
 using ov::op::v0::Constant;
 using ov::op::v0::Convert;
 
-bool weight_type(const ov::element::Type& type, kernels::WeightType& out) {
+std::optional<kernels::WeightType> weight_type(const ov::element::Type& type) {
     using kernels::WeightType;
-    if (type == ov::element::u4)
-        out = WeightType::u4;
-    else if (type == ov::element::i4)
-        out = WeightType::i4;
-    else if (type == ov::element::u8)
-        out = WeightType::u8;
-    else if (type == ov::element::i8)
-        out = WeightType::i8;
-    else if (type == ov::element::f4e2m1)
-        out = WeightType::f4e2m1;
-    else if (type == ov::element::f16)
-        out = WeightType::f16;
-    else if (type == ov::element::bf16)
-        out = WeightType::bf16;
-    else
-        return false;
-    return true;
+    static const std::map<ov::element::Type_t, WeightType> types{
+        {ov::element::u4, WeightType::u4},         {ov::element::i4, WeightType::i4},
+        {ov::element::u8, WeightType::u8},         {ov::element::i8, WeightType::i8},
+        {ov::element::f4e2m1, WeightType::f4e2m1}, {ov::element::f16, WeightType::f16},
+        {ov::element::bf16, WeightType::bf16}};
+    const auto found = types.find(type);
+    return found == types.end() ? std::nullopt : std::optional(found->second);
 }
 
 /// The constant's values as f32 [n, groups], repeated where it has one per row or one in all.
@@ -92,8 +84,9 @@ std::unique_ptr<CompressedWeights> find_compressed_weights(const ov::Output<ov::
     if (!found->values) return refuse("its weights are not compressed");
     const ov::element::Type type = found->values->get_element_type();
     const bool floats = type == ov::element::f16 || type == ov::element::bf16;
-    if (floats != found->is_float() || !weight_type(type, found->type))
-        return refuse(concat("its weights are ", type));
+    const auto known = weight_type(type);
+    if (floats != found->is_float() || !known) return refuse(concat("its weights are ", type));
+    found->type = *known;
     if (floats && !kernels::has_fast_bf16(detected_isa()))
         return refuse(concat("its weights are ", type,
                              ", and products of bf16 are not fast on this processor"));

@@ -243,14 +243,6 @@ ov::Output<ov::Node> find_normed(const ov::Output<ov::Node>& heads, FoundHeads& 
     return heads;
 }
 
-/// The node, if it swaps dimensions 1 and 2 of 4.
-std::shared_ptr<ov::Node> as_swap(const std::shared_ptr<ov::Node>& node) {
-    if (!ov::is_type<ov::op::v1::Transpose>(node)) return nullptr;
-    const auto order = constant_under(node->input_value(1));
-    const bool swaps = order && order->cast_vector<int64_t>() == std::vector<int64_t>{0, 2, 1, 3};
-    return swaps ? node : nullptr;
-}
-
 /// [tokens, 1, heads * size] -> [tokens, 1, heads, size], normed -> [tokens, heads, 1, size],
 /// rotated -> [tokens, heads * size].
 std::optional<FoundHeads> find_heads(const ov::Output<ov::Node>& projection) {
@@ -263,13 +255,13 @@ std::optional<FoundHeads> find_heads(const ov::Output<ov::Node>& projection) {
         return {};
     FoundHeads found;
     found.heads.size = size_t(shape[3].get_length());
-    const auto swapped = as_swap(only_reader(find_normed(heads->output(0), found)));
-    if (!swapped) return {};
+    const auto swapped = only_reader(find_normed(heads->output(0), found));
+    if (!swaps_middle(swapped)) return {};
     ov::Output<ov::Node> last = find_all_rotated(swapped->output(0), found);
     if (!last.get_node()) last = find_part_rotated(swapped->output(0), found);
     if (!last.get_node()) last = swapped->output(0);
-    const auto back = as_swap(only_reader(last));
-    found.rows = back ? only_reader(back->output(0)) : nullptr;
+    const auto back = only_reader(last);
+    found.rows = swaps_middle(back) ? only_reader(back->output(0)) : nullptr;
     if (!ov::is_type<ov::op::v1::Reshape>(found.rows)) return {};
     const ov::PartialShape rows = found.rows->get_output_partial_shape(0);
     const bool changes = found.heads.norm.gamma || last != swapped->output(0);

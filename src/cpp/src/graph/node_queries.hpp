@@ -154,6 +154,12 @@ inline std::optional<std::vector<int64_t>> integers(const ov::Output<ov::Node>& 
     return constant->cast_vector<int64_t>();
 }
 
+/// Whether the node is a Transpose that swaps dimensions 1 and 2 of 4.
+inline bool swaps_middle(const std::shared_ptr<ov::Node>& node) {
+    return ov::is_type<ov::op::v1::Transpose>(node) &&
+           integers(node->input_value(1)) == std::vector<int64_t>{0, 2, 1, 3};
+}
+
 /// Whether `value` is the number `axis` alone, counted from either end.
 inline bool is_axis(const ov::Output<ov::Node>& value, int64_t axis, size_t rank) {
     const auto axes = integers(value);

@@ -3,27 +3,13 @@
 #include <set>
 
 #include "base/check.hpp"
+#include "model/graph_file.hpp"
 #include "model/port_names.hpp"
-#include "openvino/core/attribute_visitor.hpp"
 #include "openvino/op/constant.hpp"
 #include "ops/paged_attention.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
-namespace {
-
-/// Reads the only attribute that matters here.
-class WriteKvCache : public ov::AttributeVisitor {
-public:
-    bool value = true;
-    void on_adapter(const std::string&, ov::ValueAccessor<void>&) override {}
-    void on_adapter(const std::string& name, ov::ValueAccessor<bool>& adapter) override {
-        if (name == "write_kv_cache") value = adapter.get();
-    }
-};
-
-}  // namespace
-
 size_t sliding_window_of(const ov::Node& attention, size_t layer,
                          const std::vector<size_t>& windows) {
     if (layer < windows.size()) return windows[layer];
@@ -46,9 +32,7 @@ bool openvino_keeps_state(const ov::Node& node) {
 }
 
 bool writes_kv_cache(ov::Node& attention) {
-    WriteKvCache write;
-    attention.visit_attributes(write);
-    return write.value;
+    return find_attribute<bool>(attention, "write_kv_cache").value_or(true);
 }
 
 std::vector<OpenVinoAttentionLayer> find_openvino_attention(const ov::Model& model,

@@ -131,18 +131,11 @@ std::optional<Activated> find_activation(const Value& value) {
     return found;
 }
 
-std::optional<Value> plus_one(const Value& value) {
-    const auto sum = as<ov::op::v1::Add>(value);
-    if (!sum) return {};
-    for (const size_t i : {0, 1})
-        if (scalar(sum->input_value(i)) == 1.0f) return sum->input_value(1 - i);
-    return {};
-}
-
 /// gpt-oss': the gate below a limit, and up within it.
 bool find_clamps(Activated& activated, Value& up) {
-    const auto raised = plus_one(up);
-    const auto clamp = raised ? as<ov::op::v0::Clamp>(*raised) : nullptr;
+    const auto raised = split_operands<ov::op::v1::Add>(up, scalar);
+    const auto clamp =
+        raised && raised->first == 1.0f ? as<ov::op::v0::Clamp>(raised->second) : nullptr;
     const auto lower = split_operands<ov::op::v1::Minimum>(activated.input, scalar);
     if (!clamp || !lower || clamp->get_max() != -clamp->get_min() ||
         float(clamp->get_max()) != lower->first || lower->first <= 0)

@@ -6,7 +6,7 @@
 
 #include "base/check.hpp"
 #include "graph/node_queries.hpp"
-#include "openvino/core/attribute_visitor.hpp"
+#include "model/graph_file.hpp"
 #include "openvino/op/exp.hpp"
 #include "openvino/op/loop.hpp"
 #include "openvino/op/parameter.hpp"
@@ -80,27 +80,6 @@ std::shared_ptr<ov::op::v0::Squeeze> squeezed_decays(const ov::Model& body) {
     return nullptr;
 }
 
-/// Whether a node is a Transpose of [batch, tokens, heads, size] to heads first.
-bool moves_heads_first(const std::shared_ptr<ov::Node>& node) {
-    return ov::is_type<ov::op::v1::Transpose>(node) &&
-           integers(node->input_value(1)) == std::vector<int64_t>{0, 2, 1, 3};
-}
-
-class DeltaAttributes : public ov::AttributeVisitor {
-public:
-    bool normalises = false;
-    float query_epsilon = 0, key_epsilon = 0;
-
-    void on_adapter(const std::string&, ov::ValueAccessor<void>&) override {}
-    void on_adapter(const std::string& name, ov::ValueAccessor<bool>& adapter) override {
-        if (name == "use_qk_l2norm") normalises = adapter.get();
-    }
-    void on_adapter(const std::string& name, ov::ValueAccessor<double>& adapter) override {
-        if (name == "q_l2_norm_eps") query_epsilon = float(adapter.get());
-        if (name == "k_l2_norm_eps") key_epsilon = float(adapter.get());
-    }
-};
-
 /// What takes the place of a PagedGatedDeltaNet's output, [tokens, heads, size]. OpenVINO gives it
 /// back the dimensions of its batch by a Reshape with the number of key heads, of which there may
 /// be fewer: so that goes too.
@@ -123,11 +102,9 @@ StateOperation gated_delta_rule(const std::shared_ptr<ov::Node>& node,
     config.key_size = dimension_at(*node, delta_input::keys, 3, 2);
     config.value_heads = dimension_at(*node, delta_input::values, 3, 1);
     config.value_size = dimension_at(*node, delta_input::values, 3, 2);
-    DeltaAttributes attributes;
-    node->visit_attributes(attributes);
-    if (attributes.normalises) {
-        config.query_epsilon = attributes.query_epsilon;
-        config.key_epsilon = attributes.key_epsilon;
+    if (find_attribute<bool>(*node, "use_qk_l2norm").value_or(false)) {
+        config.query_epsilon = float(find_attribute<double>(*node, "q_l2_norm_eps").value_or(0));
+        config.key_epsilon = float(find_attribute<double>(*node, "k_l2_norm_eps").value_or(0));
     }
     config.batch_invariant = options.batch_invariant;
     const auto by_channel = channel_decays(node->input_value(delta_input::decays));
@@ -170,8 +147,7 @@ void sum_channel_decays(ov::Model& model) {
         const auto index = size_t(loop->get_function()->get_parameter_index(inside));
         for (const auto& description : loop->get_input_descriptions()) {
             const auto transpose = loop->get_input_node_shared_ptr(description->m_input_index);
-            if (description->m_body_parameter_index != index || !moves_heads_first(transpose))
-                continue;
+            if (description->m_body_parameter_index != index || !swaps_middle(transpose)) continue;
             const auto sum = std::make_shared<ov::op::v1::ReduceSum>(
                 transpose->input_value(0), Constant::create(ov::element::i64, {1}, {3}), false);
             sum->get_rt_info()[channel_decays_key] = true;

@@ -9,7 +9,6 @@
 
 #include "base/check.hpp"
 #include "model/graph_file.hpp"
-#include "openvino/core/attribute_visitor.hpp"
 #include "openvino/core/version.hpp"
 #include "openvino/op/constant.hpp"
 #include "openvino/op/slice.hpp"
@@ -104,31 +103,10 @@ std::shared_ptr<ov::Model> read_string_graph(ov::Core& core, const GraphBuffers&
     return graph;
 }
 
-namespace {
-
-/// Finds one attribute of an operation, true or false.
-class FlagReader final : public ov::AttributeVisitor {
-public:
-    explicit FlagReader(std::string name) : m_name(std::move(name)) {}
-    std::optional<bool> found;
-
-    void on_adapter(const std::string& /*name*/, ov::ValueAccessor<void>& /*adapter*/) override {}
-    void on_adapter(const std::string& name, ov::ValueAccessor<bool>& adapter) override {
-        if (name == m_name) found = adapter.get();
-    }
-
-private:
-    const std::string m_name;
-};
-
-}  // namespace
-
 std::optional<bool> read_pads_right(const ov::Model& tokenizer) {
     for (const auto& node : tokenizer.get_ops()) {
         if (std::string(node->get_type_name()) != "RaggedToDense") continue;
-        FlagReader reader("pad_right");
-        node->visit_attributes(reader);
-        if (reader.found) return reader.found;
+        if (const auto pads = find_attribute<bool>(*node, "pad_right")) return pads;
     }
     return std::nullopt;
 }
