@@ -100,27 +100,16 @@ public:
     }
 };
 
-ReasoningOptions reasoning_options(bool expect_open_tag, bool keep_original_content,
-                                   std::string open_tag, std::string close_tag) {
-    return {expect_open_tag, keep_original_content, std::move(open_tag), std::move(close_tag)};
-}
-
-ToolCallOptions tool_call_options(const py::object& tools, bool starts_in_reasoning,
-                                  bool stop_after_call) {
-    return {to_json(tools), starts_in_reasoning, stop_after_call};
-}
-
 template <class Class>
 void add_reasoning_init(Class& bound) {
     using Bound = typename Class::type;
-    bound.def(
-        py::init([](bool expect_open_tag, bool keep_original_content, std::string open_tag,
-                    std::string close_tag) {
-            return std::make_shared<Bound>(reasoning_options(
-                expect_open_tag, keep_original_content, std::move(open_tag), std::move(close_tag)));
-        }),
-        py::arg("expect_open_tag") = true, py::arg("keep_original_content") = true,
-        py::arg("open_tag") = "<think>", py::arg("close_tag") = "</think>");
+    bound.def(py::init([](bool expect_open_tag, bool keep_original_content,
+                          const std::string& open_tag, const std::string& close_tag) {
+                  return std::make_shared<Bound>(ReasoningOptions{
+                      expect_open_tag, keep_original_content, open_tag, close_tag});
+              }),
+              py::arg("expect_open_tag") = true, py::arg("keep_original_content") = true,
+              py::arg("open_tag") = "<think>", py::arg("close_tag") = "</think>");
 }
 
 template <class Bound, class Base>
@@ -205,7 +194,7 @@ quotes. `starts_in_reasoning`: the prompt ended with the tag that opens reasonin
         .def(py::init(
                  [](const std::string& family, const py::object& tools, bool starts_in_reasoning) {
                      return std::make_shared<ToolCallParser>(
-                         family, tool_call_options(tools, starts_in_reasoning, false));
+                         family, ToolCallOptions{to_json(tools), starts_in_reasoning, false});
                  }),
              py::arg("family"), py::kw_only(), py::arg("tools") = py::list(),
              py::arg("starts_in_reasoning") = false);
@@ -218,7 +207,7 @@ ToolCallParser. With `stop_after_call` the status is TOOL_CALL_STOP after the fi
         .def(py::init([](const std::string& family, const py::object& tools,
                          bool starts_in_reasoning, bool stop_after_call) {
                  return std::make_shared<ToolCallIncrementalParser>(
-                     family, tool_call_options(tools, starts_in_reasoning, stop_after_call));
+                     family, ToolCallOptions{to_json(tools), starts_in_reasoning, stop_after_call});
              }),
              py::arg("family"), py::kw_only(), py::arg("tools") = py::list(),
              py::arg("starts_in_reasoning") = false, py::arg("stop_after_call") = false);

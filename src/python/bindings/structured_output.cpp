@@ -70,6 +70,29 @@ void add_operators(Class& bound) {
     bound.def("__or__", &composed<Config::Union>, "One or the other.");
 }
 
+/// The class and its attributes of these names.
+template <class Class>
+void add_repr(Class& bound, std::vector<const char*> names) {
+    bound.def("__repr__", [names = std::move(names)](const py::object& self) {
+        std::string members;
+        for (const char* name : names)
+            members +=
+                std::string(members.empty() ? "" : ", ") + name + '=' + to_repr(self.attr(name));
+        return to_text(py::type::of(self).attr("__name__")) + '(' + members + ')';
+    });
+}
+
+/// Sets attributes of a new object, so that what is no attribute is an AttributeError.
+template <class Made>
+Made from_kwargs(const py::kwargs& kwargs) {
+    const py::object self = py::cast(Made());
+    for (const auto& [name, value] : kwargs) {
+        if (!py::hasattr(self, name)) throw py::type_error("unexpected argument " + to_repr(name));
+        py::setattr(self, name, value);
+    }
+    return self.cast<Made>();
+}
+
 /// A part that holds one text, which `convert` makes of what is given.
 template <class Given, class Part>
 void bind_text_part(py::handle scope, const char* name, std::string Part::* member,
@@ -168,21 +191,10 @@ void bind_parts(py::handle scope) {
     add_operators(any);
 }
 
-std::string repr_of(const Config::Tag& tag) {
-    return "Tag(begin=" + to_repr(py::cast(tag.begin)) +
-           ", content=" + to_repr(py::cast(tag.content)) + ", end=" + to_repr(py::cast(tag.end)) +
-           ')';
-}
-
 std::vector<Config::Tag> to_tags(const py::iterable& values) {
     std::vector<Config::Tag> tags;
     for (const py::handle& each : values) tags.push_back(each.cast<Config::Tag>());
     return tags;
-}
-
-std::string flags_of(bool at_least_one, bool stop_after_first) {
-    return std::string(", at_least_one=") + (at_least_one ? "True" : "False") +
-           ", stop_after_first=" + (stop_after_first ? "True" : "False") + ')';
 }
 
 void bind_tags(Compounds& all) {
@@ -198,87 +210,55 @@ void bind_tags(Compounds& all) {
         .def_property(
             "content", [](const Config::Tag& self) { return self.content; },
             [](Config::Tag& self, const py::object& content) { self.content = to_node(content); })
-        .def_readwrite("end", &Config::Tag::end)
-        .def("__repr__", &repr_of);
+        .def_readwrite("end", &Config::Tag::end);
+    add_repr(tag, {"begin", "content", "end"});
     add_operators(tag);
 
-    triggered
-        .def(py::init([](const py::iterable& triggers, const py::iterable& tags, bool at_least_one,
-                         bool stop_after_first) {
-                 return std::make_shared<Config::TriggeredTags>(Config::TriggeredTags{
-                     to_texts(triggers), to_tags(tags), at_least_one, stop_after_first});
-             }),
-             py::arg("triggers"), py::arg("tags"), py::arg("at_least_one") = false,
-             py::arg("stop_after_first") = false)
-        .def("__repr__", [](const Config::TriggeredTags& self) {
-            return "TriggeredTags(triggers=[" + joined(self.triggers) + "], tags=[" +
-                   joined(self.tags) + "]" + flags_of(self.at_least_one, self.stop_after_first);
-        });
+    triggered.def(py::init([](const py::iterable& triggers, const py::iterable& tags,
+                              bool at_least_one, bool stop_after_first) {
+                      return std::make_shared<Config::TriggeredTags>(Config::TriggeredTags{
+                          to_texts(triggers), to_tags(tags), at_least_one, stop_after_first});
+                  }),
+                  py::arg("triggers"), py::arg("tags"), py::arg("at_least_one") = false,
+                  py::arg("stop_after_first") = false);
     read_write<&Config::TriggeredTags::triggers, &Config::TriggeredTags::tags,
                &Config::TriggeredTags::at_least_one, &Config::TriggeredTags::stop_after_first>(
         triggered);
+    add_repr(triggered, {"triggers", "tags", "at_least_one", "stop_after_first"});
     add_operators(triggered);
 
-    separated
-        .def(py::init([](const py::iterable& tags, const py::str& separator, bool at_least_one,
-                         bool stop_after_first) {
-                 return std::make_shared<Config::TagsWithSeparator>(Config::TagsWithSeparator{
-                     to_tags(tags), to_text(separator), at_least_one, stop_after_first});
-             }),
-             py::arg("tags"), py::arg("separator"), py::arg("at_least_one") = false,
-             py::arg("stop_after_first") = false)
-        .def("__repr__", [](const Config::TagsWithSeparator& self) {
-            return "TagsWithSeparator(tags=[" + joined(self.tags) +
-                   "], separator=" + to_repr(py::cast(self.separator)) +
-                   flags_of(self.at_least_one, self.stop_after_first);
-        });
+    separated.def(py::init([](const py::iterable& tags, const py::str& separator, bool at_least_one,
+                              bool stop_after_first) {
+                      return std::make_shared<Config::TagsWithSeparator>(Config::TagsWithSeparator{
+                          to_tags(tags), to_text(separator), at_least_one, stop_after_first});
+                  }),
+                  py::arg("tags"), py::arg("separator"), py::arg("at_least_one") = false,
+                  py::arg("stop_after_first") = false);
     read_write<&Config::TagsWithSeparator::tags, &Config::TagsWithSeparator::separator,
                &Config::TagsWithSeparator::at_least_one,
                &Config::TagsWithSeparator::stop_after_first>(separated);
+    add_repr(separated, {"tags", "separator", "at_least_one", "stop_after_first"});
     add_operators(separated);
 }
 
-/// Sets attributes of a new object, so that what is no attribute is an AttributeError.
-void set_all(const py::object& self, const py::kwargs& kwargs) {
-    for (const auto& [name, value] : kwargs) {
-        if (!py::hasattr(self, name)) throw py::type_error("unexpected argument " + to_repr(name));
-        py::setattr(self, name, value);
-    }
-}
-
 void bind_tags_config(py::module_& module) {
-    py::class_<StructuralTagItem>(module, "StructuralTagItem",
-                                  "A begin, JSON of a schema, and an end.")
-        .def(py::init([](const py::kwargs& kwargs) {
-            py::object self = py::cast(StructuralTagItem());
-            set_all(self, kwargs);
-            return self.cast<StructuralTagItem>();
-        }))
+    py::class_<StructuralTagItem> item(module, "StructuralTagItem",
+                                       "A begin, JSON of a schema, and an end.");
+    item.def(py::init(&from_kwargs<StructuralTagItem>))
         .def_readwrite("begin", &StructuralTagItem::begin)
         .def_property(
             "schema", [](const StructuralTagItem& self) { return self.schema; },
             [](StructuralTagItem& self, const py::object& schema) {
                 self.schema = to_schema(schema);
             })
-        .def_readwrite("end", &StructuralTagItem::end)
-        .def("__repr__", [](const StructuralTagItem& self) {
-            return "StructuralTagItem(begin=" + to_repr(py::cast(self.begin)) +
-                   ", schema=" + to_repr(py::cast(self.schema)) +
-                   ", end=" + to_repr(py::cast(self.end)) + ')';
-        });
+        .def_readwrite("end", &StructuralTagItem::end);
+    add_repr(item, {"begin", "schema", "end"});
     py::class_<StructuralTagsConfig> tags(
         module, "StructuralTagsConfig",
         "Free text, in which each of the triggers begins one of the structural_tags.");
-    tags.def(py::init([](const py::kwargs& kwargs) {
-            py::object self = py::cast(StructuralTagsConfig());
-            set_all(self, kwargs);
-            return self.cast<StructuralTagsConfig>();
-        }))
-        .def("__repr__", [](const StructuralTagsConfig& self) {
-            return "StructuralTagsConfig(structural_tags=[" + joined(self.structural_tags) +
-                   "], triggers=[" + joined(self.triggers) + "])";
-        });
+    tags.def(py::init(&from_kwargs<StructuralTagsConfig>));
     read_write<&StructuralTagsConfig::structural_tags, &StructuralTagsConfig::triggers>(tags);
+    add_repr(tags, {"structural_tags", "triggers"});
 }
 
 template <class T>
@@ -352,22 +332,13 @@ lets objects have properties that a JSON schema does not declare, where it does 
     config
         .def(py::init([](const py::kwargs& kwargs) {
             find_grammar_library();
-            py::object self = py::cast(Config());
-            set_all(self, kwargs);
-            const auto made = self.cast<Config>();
+            const auto made = from_kwargs<Config>(kwargs);
             if (kwargs.size() > 0) made.validate();
             return made;
         }))
-        .def("validate", &Config::validate, "Raises ValueError unless one of the five is set.")
-        .def("__repr__", [](const py::object& self) {
-            std::string result;
-            for (const char* name :
-                 {"json_schema", "regex", "grammar", "structural_tags_config", "compound_grammar",
-                  "begin_after", "allow_additional_properties"})
-                result +=
-                    std::string(result.empty() ? "" : ", ") + name + '=' + to_repr(self.attr(name));
-            return "StructuredOutputConfig(" + result + ')';
-        });
+        .def("validate", &Config::validate, "Raises ValueError unless one of the five is set.");
+    add_repr(config, {"json_schema", "regex", "grammar", "structural_tags_config",
+                      "compound_grammar", "begin_after", "allow_additional_properties"});
 }
 
 }  // namespace pagewheel::python
