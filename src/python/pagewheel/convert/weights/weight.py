@@ -115,28 +115,17 @@ def interleave_rows(first: Weight, second: Weight) -> Weight:
 
     Both must be stored in the same type and have as many rows.
     """
-    if isinstance(first, DenseWeight) and isinstance(second, DenseWeight):
-        if first.element_type == second.element_type:
-            return DenseWeight(_interleaved(first.values, second.values), first.element_type)
-    elif isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
-        group_size = min(first.group_size, second.group_size)
-        first, second = (_with_groups_of(each, group_size) for each in (first, second))
-        alike = first.element_type == second.element_type
-        points = [first.zero_point, second.zero_point]
-        arrays = [each for each in points if isinstance(each, np.ndarray)]
-        zero_point: npt.NDArray[Any] | int | None = first.zero_point
-        if len(arrays) == 2:
-            zero_point = _interleaved(*arrays)
-        elif arrays or points[0] != points[1]:
-            alike = False
-        if alike:
-            return QuantizedWeight(
-                _interleaved(first.values, second.values),
-                first.element_type,
-                _interleaved(first.scale, second.scale),
-                zero_point,
-                group_size,
-            )
+    if first.element_type == second.element_type:
+        if isinstance(first, DenseWeight) and isinstance(second, DenseWeight):
+            return replace(first, values=_interleaved(first.values, second.values))
+        if isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight):
+            group_size = min(first.group_size, second.group_size)
+            first, second = (_with_groups_of(each, group_size) for each in (first, second))
+            own, other = _arrays(first), _arrays(second)
+            has_points = "zero_point" in own
+            if own.keys() == other.keys() and (has_points or first.zero_point == second.zero_point):
+                rows: dict[str, Any] = {n: _interleaved(own[n], other[n]) for n in own}
+                return replace(first, **rows)
     raise ConversionError("two weights of one matrix must be stored in the same type")
 
 
