@@ -7,7 +7,8 @@ packages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -83,14 +84,11 @@ def _as_f16(dense: DenseWeight) -> DenseWeight:
     if dense.element_type == ov.Type.f16:
         return dense
     result = np.empty(dense.values.shape, np.float16)
-    rows = _rows(dense)
-    flat = result.reshape(rows.shape)
-    step = _step(rows)
-    for start in range(0, len(rows), step):
-        chunk = _f32(rows[start : start + step], dense.element_type)
+    rows = result.reshape(-1, dense.shape[-1])
+    for start, chunk in _chunks(dense):
         if np.abs(chunk).max(initial=0) > np.finfo(np.float16).max:
             return dense
-        flat[start : start + step] = chunk
+        rows[start : start + len(chunk)] = chunk
     return DenseWeight(result, ov.Type.f16)
 
 
@@ -99,11 +97,8 @@ _Quantize = Callable[[npt.NDArray[np.float32]], QuantizedWeight]
 
 
 def _quantized(dense: DenseWeight, quantize: _Quantize, group_size: int) -> QuantizedWeight:
-    rows = _rows(dense)
-    result = QuantizedRows(len(rows))
-    step = _step(rows)
-    for start in range(0, len(rows), step):
-        chunk = _f32(rows[start : start + step], dense.element_type)
+    result = QuantizedRows(math.prod(dense.shape[:-1]))
+    for start, chunk in _chunks(dense):
         if not np.isfinite(chunk).all():
             raise ConversionError("its values are not finite")
         quants = quantize(chunk.reshape(len(chunk), -1, group_size))
@@ -158,13 +153,9 @@ def _f16_scale(scale: npt.NDArray[np.float32]) -> npt.NDArray[np.float16]:
     return rounded
 
 
-def _rows(dense: DenseWeight) -> npt.NDArray[Any]:
-    return dense.values.reshape(-1, dense.values.shape[-1])
-
-
-def _step(rows: npt.NDArray[Any]) -> int:
-    return max(1, _CHUNK_VALUES // rows.shape[1])
-
-
-def _f32(values: npt.NDArray[Any], element_type: ov.Type) -> npt.NDArray[np.float32]:
-    return dense_f32(DenseWeight(values, element_type))
+def _chunks(dense: DenseWeight) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+    """Yields some rows at a time, in f32, behind the first one's number."""
+    rows = dense.values.reshape(-1, dense.shape[-1])
+    step = max(1, _CHUNK_VALUES // rows.shape[1])
+    for start in range(0, len(rows), step):
+        yield start, dense_f32(DenseWeight(rows[start : start + step], dense.element_type))
