@@ -21,8 +21,8 @@ constexpr std::string_view no_bf16 = "there are no products of bf16";
 /// The first that fits. docs/quantized_linear.md has the figures and the command that measures
 /// them.
 constexpr Entry table[] = {
-    {"amx", {}, {8, bf16, "AMX multiplies bf16 fastest", 4}},  // a Xeon, 2026-11-23
-    {"amx_model", {}, {8, bf16, "as AMX, whose answers it gives", 4}},
+    {"amx", {}, {8, bf16, "AMX multiplies bf16 fastest", 8}},  // a Xeon, 2026-11-28
+    {"amx_model", {}, {8, bf16, "as AMX, whose answers it gives", 8}},
     {"avx512",
      {CpuFeature::fast_avx512_bf16},
      {24, bf16, "AVX512_BF16 is fast on this vendor's processors", 32, true}},  // Zen 5, 2026-11-26
