@@ -202,11 +202,13 @@ def calling_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
-    """A server of the model whose fixture the test's module names as SERVED, else the tiny one."""
+    """A server of the model whose fixture the test's module names as SERVED, else the tiny one,
+    with the module's PROPERTIES."""
     from serving import serving, tiny_settings  # needs the extra `serve`
 
     folder = request.getfixturevalue(getattr(request.module, "SERVED", "tiny_folder"))
-    with serving(tiny_settings(folder)) as one:
+    settings = tiny_settings(folder, properties=getattr(request.module, "PROPERTIES", None))
+    with serving(settings) as one:
         yield one
 
 

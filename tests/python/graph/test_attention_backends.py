@@ -43,10 +43,11 @@ def test_both_backends_give_the_same_text(smollm2_folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cache", "bound"), [("bf16", 0.02), ("f16", 0.005), ("u8", 0.05), ("u4", 0.5)]
+    ("cache", "bound"), [("bf16", 0.02), ("f16", 0.01), ("u8", 0.05), ("u4", 0.5)]
 )
 def test_a_smaller_cache_costs_little(smollm2_folder: Path, cache: str, bound: float) -> None:
-    """Root mean square of the change of a token's log-probability."""
+    """Root mean square of the change of a token's log-probability. AMX rounds queries and weights
+    to bf16 over every cache but f32."""
     native = {**F32, "attention_backend": "native"}
     exact = log_probs(smollm2_folder, **native)
     rounded = log_probs(smollm2_folder, **{**native, "KV_CACHE_PRECISION": cache})

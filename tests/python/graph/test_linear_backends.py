@@ -95,4 +95,5 @@ def test_weights_of_16_bits_are_taken_where_products_of_bf16_are_fast(
     others = make_pipeline(folder, linear_backend="openvino", KV_CACHE_PRECISION="f32")
     openvino = prompt_log_probs(others, text)
     errors = [np.sqrt(np.mean((each - exact) ** 2)) for each in (native, openvino)]
-    assert 0 < errors[0] < 1.5 * errors[1]
+    # With one thread on a processor with AMX OpenVINO's layers are f32's (docs/openvino.md).
+    assert 0 < errors[0] < (1.5 * errors[1] or 0.06)

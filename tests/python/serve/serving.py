@@ -58,10 +58,18 @@ class Served:
 
 
 def tiny_settings(
-    folder: Path, limits: Limits | None = None, scheduler: Any = None, **others: Any
+    folder: Path,
+    limits: Limits | None = None,
+    scheduler: Any = None,
+    properties: Any = None,
+    **others: Any,
 ) -> ServerSettings:
     model = ModelSettings(
-        "tiny", folder, scheduler={"num_kv_blocks": 400, **(scheduler or {})}, is_pinned=True
+        "tiny",
+        folder,
+        properties=properties or {},
+        scheduler={"num_kv_blocks": 400, **(scheduler or {})},
+        is_pinned=True,
     )
     return ServerSettings(models=(model,), port=0, limits=limits or Limits(), **others)
 

@@ -21,6 +21,7 @@ from pagewheel.hub import pull
 from pagewheel.serve.settings import KeyLimits, ServerSettings
 
 GREEDY = {"temperature": 0, "num_predict": 12}
+PROPERTIES = {"batch_invariant": True}  # texts are compared whoever shares a step or a prefix
 KEYS = {"plain-key": KeyLimits(), "admin-key": KeyLimits(admin=True)}
 
 
