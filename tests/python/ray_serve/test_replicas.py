@@ -238,7 +238,7 @@ def killed_under_load(
 def test_when_a_replica_is_killed_every_request_ends_right_or_with_an_error(
     two: Replicated,
 ) -> None:
-    prompts = [f"{number} is a prompt of its own" for number in range(12)]
+    prompts = [f"{number} is a prompt of its own" for number in range(16)]
     body = {**LONG, "max_tokens": 2000, "ignore_eos": True}
     # Where replicas get requests in turns, each has both kinds.
     requests = [
