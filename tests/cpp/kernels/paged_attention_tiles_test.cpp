@@ -293,7 +293,8 @@ TEST(AttentionOnTilesInEveryFormat, AKeyWithAllOfTheMassGivesItsValue) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-// Emulated tiles take minutes there. Of codes, of sums of two numbers, and of numbers as they are.
+// Emulated tiles take minutes there. Three formats stand for all: codes, sums of two numbers, and
+// numbers as they are.
 constexpr CacheFormat tested_formats[] = {CacheFormat::u8, CacheFormat::f16, CacheFormat::bf16};
 #else
 constexpr auto& tested_formats = all_cache_formats;

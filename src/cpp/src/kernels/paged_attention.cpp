@@ -203,7 +203,7 @@ private:
                 sum = sum * factor + std::exp(batch_.sinks[head] - maximum);
             }
             float* out = batch_.output + (token * config_.heads + head) * size;
-            // Of a token to come: the output lies in memory.
+            // Fetches the row of a later token, because the output lies in memory.
             for (size_t d = 0; d < size; d += 16)
                 __builtin_prefetch(out + 2 * config_.heads * size + d, 1);
             for (size_t d = 0; d < size; ++d) out[d] = result.acc[r * width + d] * (factor / sum);

@@ -15,7 +15,7 @@ class TokenWriter {
 public:
     explicit TokenWriter(const CacheLayout& layout) : layout_(layout) {}
 
-    /// New tokens [first, last) of a sequence. T: the traits of the layout's format.
+    /// Writes new tokens [first, last) of a sequence. T: the traits of the layout's format.
     template <class T>
     void write(const AttentionBatch& batch, size_t sequence, size_t first, size_t last) const {
         const size_t past = static_cast<size_t>(batch.tables.written_past_lens[sequence]);
@@ -127,7 +127,8 @@ private:
         }
     }
 
-    /// The codes of a token's value, of one group in a byte or of two, and its scales.
+    /// Writes the scales of a token's value, and its codes to `bytes`: a byte holds the code of one
+    /// dimension or of two.
     template <class T>
     void value_codes(const float* x, uint8_t* values, size_t slot, uint8_t* bytes) const {
         const size_t size = layout_.value_size, block = layout_.block_size;
@@ -155,7 +156,7 @@ private:
         for (size_t i = 0; i < row_words; ++i) to[4 * i] = bytes[i];
     }
 
-    /// Four tokens from `slot` on, a word of each dimension at a time.
+    /// Writes the codes of four tokens from `slot` on, a word of each dimension at a time.
     template <class T>
     void write_row_of_codes(const float* x, uint8_t* values, size_t slot) const {
         const size_t row_words = layout_.value_row_words();

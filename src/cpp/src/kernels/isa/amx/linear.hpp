@@ -85,7 +85,7 @@ private:
         }
     }
 
-    /// Over all of k at once, as nothing is read again.
+    /// Multiplies over all of k at once, because no weight is read again.
     void run_row_pair() {
         const size_t k_blocks = m_block.weights->k_blocks();
         for (size_t i = 0; i < ring_ahead; i += ring_step) unpack_step();
@@ -172,7 +172,7 @@ private:
         while (m_unpacking.done < m_unpacking.blocks) unpack_block();
     }
 
-    /// The next k-blocks in the order of run_row_pair(), of both tiles.
+    /// Unpacks the next k-blocks of both tiles, in the order of run_row_pair().
     void unpack_step() {
         RingPlace& next = m_next;
         if (next.pair >= m_pairs) return;
@@ -223,7 +223,7 @@ private:
         if (m_block.residual)
             for (size_t i = 0; i < columns; ++i) total[i] += m_block.residual[at + i];
         std::memcpy(m_block.output + at, total, columns * sizeof(float));
-        // Of the next pair, whose turn comes after all rows of this one.
+        // Fetches the next pair's lines, which are written after all rows of this pair.
         __builtin_prefetch(m_block.output + at + 2 * tile_size, 1, 2);
         if (m_block.residual) __builtin_prefetch(m_block.residual + at + 2 * tile_size, 0, 2);
     }

@@ -414,7 +414,7 @@ private:
         const size_t size = tile_.layout.key_size, tiles = keys_.tiles();
         auto* to = reinterpret_cast<uint16_t*>(queries_ + row / side * tiles * Numbers::words) +
                    row % side * depth;
-        const size_t ahead = row + 8;  // in memory, which queries come from
+        const size_t ahead = row + 8;  // is fetched: queries lie in memory, not in a cache
         Vec sum = V::zero();
         for (size_t d = 0; d < tiles * depth; d += side) {
             if (ahead < tile_.rows) __builtin_prefetch(tile_.query(ahead) + d);
