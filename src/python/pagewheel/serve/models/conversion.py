@@ -29,6 +29,7 @@ _log = logging.getLogger("pagewheel.serve")
 
 # Characters of what libraries say in a conversion that fails, for the log.
 _MOST_SAID = 4096
+_MOST_LINE = 1 << 16  # characters that are read at once: a longer line is none of ours
 # The server's own threads go first.
 _NICE = 5
 _PR_SET_PDEATHSIG = 1
@@ -106,7 +107,7 @@ class Conversion:
         said."""
         answer, said = {}, ""
         assert process.stdout is not None
-        for line in process.stdout:
+        while line := process.stdout.readline(_MOST_LINE):
             try:
                 found = json.loads(line)
             except ValueError:
