@@ -20,10 +20,6 @@ constexpr size_t least_item_rows = 32;
 /// Rows whose gates and ups stay in the L1 cache until they are rounded.
 constexpr size_t gated_rows = 32;
 
-size_t threads_here() {
-    return size_t(tbb::this_task_arena::max_concurrency());
-}
-
 // ---- A block by groups of tiles
 
 /// The ranges of k that weights are unpacked in, alike. They depend on k alone, as a row's sums do.
@@ -183,7 +179,7 @@ struct OwnRows {
 
     /// No blocks where threads have too few rows for that.
     OwnRows(const Bf16Kernels& kernels, size_t rows) : rows(rows) {
-        const size_t threads = threads_here(), unit = 2 * kernels.tile_rows;
+        const size_t threads = num_threads(), unit = 2 * kernels.tile_rows;
         if (!kernels.least_own_rows || rows < threads * kernels.least_own_rows) return;
         const size_t rounds =
             (rows + threads * kernels.most_rows - 1) / (threads * kernels.most_rows);
@@ -191,7 +187,12 @@ struct OwnRows {
         step = (step + unit - 1) / unit * unit;
         blocks = (rows + step - 1) / step;
     }
-    size_t count(size_t block) const { return std::min(step, rows - block * step); }
+    /// Calls body(first row, rows) for each block.
+    template <class Body>
+    void run(const Body& body) const {
+        run_phases(StreamPhase{blocks,
+                               [&](size_t i) { body(i * step, std::min(step, rows - i * step)); }});
+    }
 };
 
 /// Packs a block into memory of the running thread.
@@ -232,7 +233,7 @@ struct Item {
 /// Tiles of an item: fewer than the kernels like where that gives each thread a few.
 size_t tiles_per_item(const Bf16Kernels& kernels, size_t tiles) {
     size_t step = kernels.item_tiles;
-    while (step > 4 && tiles < 4 * threads_here() * step) step /= 2;
+    while (step > 4 && tiles < 4 * num_threads() * step) step /= 2;
     return step;
 }
 
@@ -253,7 +254,7 @@ void divide(const Bf16Kernels& kernels, const std::vector<size_t>& tiles, size_t
     for (size_t i = 0; i < tiles.size(); ++i)
         for (size_t begin = 0; begin < tiles[i]; begin += item_tiles)
             for (size_t first = 0, count; first < rows; first += count, left -= count) {
-                count = std::clamp(left / (2 * threads_here()), least_item_rows, kernels.most_rows);
+                count = std::clamp(left / (2 * num_threads()), least_item_rows, kernels.most_rows);
                 count = (count + unit - 1) / unit * unit;
                 if (rows - first < count + least_item_rows) count = rows - first;
                 items.push_back({i, begin, std::min(begin + item_tiles, tiles[i]), first, count});
@@ -281,11 +282,6 @@ struct SharedRows {
     }
 };
 
-void check_bf16(const LinearKernels& kernels) {
-    check_argument(kernels.bf16.run,
-                   "activations in bf16: this instruction set has no products of bf16");
-}
-
 /// A phase that packs the rows of a call, tile by tile.
 auto packing(const LinearKernels& kernels, const LinearInput& input, size_t k,
              const PackedRows& rows) {
@@ -297,6 +293,11 @@ auto packing(const LinearKernels& kernels, const LinearInput& input, size_t k,
 }
 
 }  // namespace
+
+void check_bf16(const LinearKernels& kernels) {
+    check_argument(kernels.bf16.run,
+                   "activations in bf16: this instruction set has no products of bf16");
+}
 
 void pack_row(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t row,
               size_t tile_rows, uint16_t* out) {
@@ -337,10 +338,9 @@ void bf16_linear(const LinearKernels& kernels, const LinearInput& input,
                  const LinearOutput* outputs, size_t count, const RotaryAngles& angles) {
     check_bf16(kernels);
     if (const OwnRows own(kernels.bf16, input.rows); own.blocks)
-        return run_phases(StreamPhase{own.blocks, [&](size_t i) {
-                                          run_own_rows(kernels, input, outputs, count, angles,
-                                                       i * own.step, own.count(i));
-                                      }});
+        return own.run([&](size_t first, size_t some) {
+            run_own_rows(kernels, input, outputs, count, angles, first, some);
+        });
     const size_t k = outputs[0].weights->k(), step = kernels.bf16.tile_rows;
     SharedRows& shared = SharedRows::mine();
     const PackedRows rows = resize(shared.rows, input.rows, k, step);
@@ -373,10 +373,8 @@ void bf16_mlp(const LinearKernels& kernels, const LinearInput& input, const Gate
                    "a gate and an up projection of which one is in bf16: must be both or none");
     const Bf16Kernels& bf16 = kernels.bf16;
     if (const OwnRows own(bf16, input.rows); own.blocks)
-        return run_phases(StreamPhase{own.blocks, [&](size_t i) {
-                                          run_own_rows(kernels, input, mlp, i * own.step,
-                                                       own.count(i));
-                                      }});
+        return own.run(
+            [&](size_t first, size_t some) { run_own_rows(kernels, input, mlp, first, some); });
     SharedRows& shared = SharedRows::mine();
     const PackedRows rows = resize(shared.rows, input.rows, mlp.gate->k(), bf16.tile_rows);
     const PackedRows inner = resize(shared.inner, input.rows, mlp.down->k(), bf16.tile_rows);

@@ -20,6 +20,9 @@ inline size_t packed_numbers(size_t rows, size_t k, size_t tile_rows) {
     return (rows + tile_rows - 1) / tile_rows * packed_rows(nullptr, k, tile_rows).tile_stride;
 }
 
+/// Throws InvalidArgument where there are no products of bf16.
+void check_bf16(const LinearKernels& kernels);
+
 /// Rounds row `row` of a call, normalised first where that is asked for, to `out`.
 void pack_row(const LinearKernels& kernels, const LinearInput& input, size_t k, size_t row,
               size_t tile_rows, uint16_t* out);

@@ -96,8 +96,7 @@ void place_rows(const LinearKernels& kernels,
         const size_t k = group.expert->gate.k(), inner = group.expert->down.k();
         const Activations kind = activations(group.count);
         group.in_bf16 = kind == Activations::bf16;
-        check_argument(!group.in_bf16 || kernels.bf16.run,
-                       "activations in bf16: this instruction set has no products of bf16");
+        if (group.in_bf16) check_bf16(kernels);
         starts.push_back(lines);
         lines += group.in_bf16 ? packed_lines(kernels, group.count, k)
                                : group.rows.set_shape(group.count, k, kind);
@@ -281,8 +280,7 @@ size_t down_step(const LinearKernels& kernels, const std::vector<Group>& groups,
     const bool in_bf16 =
         std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.in_bf16; });
     size_t step = in_bf16 ? kernels.bf16.item_tiles : 2;
-    const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-    while (step > 2 && tiles < 2 * threads * step) step /= 2;
+    while (step > 2 && tiles < 2 * num_threads() * step) step /= 2;
     return step;
 }
 

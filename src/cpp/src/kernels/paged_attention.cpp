@@ -44,7 +44,7 @@ public:
           memory_(memory),
           plan_(memory.plan),
           ratio_(config.heads / config.layout.kv_heads),
-          threads_(static_cast<size_t>(tbb::this_task_arena::max_concurrency())) {
+          threads_(num_threads()) {
         memory.plan.make(config, batch, threads_, prefill_.tile_rows);
         memory.statistics.resize(plan_.num_statistics);
         partials_ = memory.partials.resize(plan_.result_floats);

@@ -16,7 +16,6 @@ namespace {
 constexpr size_t k_block = PackedLinear::k_block;
 constexpr size_t tile_rows = PackedLinear::tile_rows;
 
-/// Adds the biases and brings gate and up to where silu(gate) * up is the function of both.
 /// Rows so few that each thread quantises all of them for itself instead of waiting for another.
 constexpr size_t max_own_rows = 2;
 
@@ -89,8 +88,7 @@ struct TileRange {
 /// Tiles that go together where a call streams `total` bytes for each of `blocks` blocks of rows:
 /// enough such items that threads end together, and small enough for the cache.
 size_t tiles_per_item(size_t tile_bytes, size_t total, size_t blocks) {
-    const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-    const size_t bytes = std::min(item_bytes, total * blocks / (8 * threads));
+    const size_t bytes = std::min(item_bytes, total * blocks / (8 * num_threads()));
     return std::max<size_t>(1, bytes / (2 * tile_bytes)) * 2;
 }
 

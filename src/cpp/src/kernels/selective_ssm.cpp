@@ -1,6 +1,5 @@
 #include "kernels/selective_ssm.hpp"
 
-#include <tbb/task_arena.h>
 #include <algorithm>
 #include <cmath>
 
@@ -63,8 +62,7 @@ public:
           m_y(y),
           m_kernels(kernels) {
         const size_t of_group = config.heads / config.groups;
-        const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-        const size_t each = num_sequences() * config.heads / (4 * threads);
+        const size_t each = num_sequences() * config.heads / (4 * num_threads());
         m_heads = std::clamp<size_t>(each, 1, std::min(most_heads, of_group));
         m_parts = (of_group + m_heads - 1) / m_heads;
     }
@@ -164,8 +162,7 @@ SsmKernels ssm_reference() {
 void selective_ssm(const SelectiveSsmConfig& config, const BatchTables& tables,
                    const SelectiveSsmInput& input, uint8_t* states, float* y, Isa isa) {
     const Work work(config, tables, input, states, y, isa.kernels().ssm);
-    const auto run = [&](size_t item) { work.run(item); };
-    run_phases(StreamPhase<decltype(run)>{{work.num_items(), run}});
+    run_phases(StreamPhase{work.num_items(), [&](size_t item) { work.run(item); }});
 }
 
 }  // namespace pagewheel::kernels

@@ -204,11 +204,15 @@ void run_phases_with(size_t helpers, const Phases&... phases) {
     failure.rethrow();
 }
 
+/// The threads of the caller's arena.
+inline size_t num_threads() {
+    return size_t(tbb::this_task_arena::max_concurrency());
+}
+
 /// Runs the phases on as many threads as the caller's arena has.
 template <class... Phases>
 void run_phases(const Phases&... phases) {
-    const auto threads = size_t(tbb::this_task_arena::max_concurrency());
-    run_phases_with(threads - 1, phases...);
+    run_phases_with(num_threads() - 1, phases...);
 }
 
 /// While it lives, helpers that came to the calling thread's team stay: between calls that follow
