@@ -241,11 +241,9 @@ private:
                   [&](auto R, size_t row, auto N, size_t p, auto lanes) PAGEWHEEL_INLINE {
                       typename V::F sums[R][N] = {};
                       if (before)
-                          unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                              unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                                  const float* from = before + (row + r) * m_dim + p + n * V::lanes;
-                                  sums[r][n] = V::mul(kept, V::load(from, lanes));
-                              });
+                          unrolled_grid<R, N>([&](auto r, auto n) PAGEWHEEL_INLINE {
+                              const float* from = before + (row + r) * m_dim + p + n * V::lanes;
+                              sums[r][n] = V::mul(kept, V::load(from, lanes));
                           });
                       add_products<V>(sums, {m_b, 1, m_size}, row, m_tokens, m_weighted + p, m_dim,
                                       lanes);
@@ -266,10 +264,8 @@ private:
     template <size_t R, size_t N, class Lanes>
     [[gnu::always_inline]] static void store_tile(const typename V::F (&sums)[R][N], float* out,
                                                   size_t stride, Lanes lanes) {
-        unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                V::store(out + r * stride + n * V::lanes, sums[r][n], lanes);
-            });
+        unrolled_grid<R, N>([&](auto r, auto n) PAGEWHEEL_INLINE {
+            V::store(out + r * stride + n * V::lanes, sums[r][n], lanes);
         });
     }
 

@@ -145,19 +145,15 @@ private:
         for_rows<V>(2 * m_tokens, [&](auto rows, size_t first) {
             constexpr size_t R = rows;
             F sums[R][N];
-            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE { sums[r][n] = V::zero(); });
-            });
+            unrolled_grid<R, N>([&](auto r, auto n) PAGEWHEEL_INLINE { sums[r][n] = V::zero(); });
             const float* state = m_chunk.before + block.begin;
             const float* left = m_rows + first * m_keys;
             for (size_t i = 0; i < m_keys; ++i, state += block.stride, ++left)
                 add_outer_product<V::add_product>(
                     sums, [&](auto r) PAGEWHEEL_INLINE { return V::set(left[r * m_keys]); },
                     [&](auto n) PAGEWHEEL_INLINE { return V::load(state + n * V::lanes); });
-            unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-                unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                    V::store(m_products + ((first + r) * N + n) * V::lanes, sums[r][n]);
-                });
+            unrolled_grid<R, N>([&](auto r, auto n) PAGEWHEEL_INLINE {
+                V::store(m_products + ((first + r) * N + n) * V::lanes, sums[r][n]);
             });
         });
     }
@@ -217,10 +213,8 @@ private:
             add_outer_product<V::add_product>(
                 sums, [&](auto r) PAGEWHEEL_INLINE { return V::set(keys[r]); },
                 [&](auto n) PAGEWHEEL_INLINE { return V::load(updates + n * V::lanes); });
-        unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
-            unrolled<N>([&](auto n) PAGEWHEEL_INLINE {
-                V::store(m_chunk.after + at + r * block.stride + n * V::lanes, sums[r][n]);
-            });
+        unrolled_grid<R, N>([&](auto r, auto n) PAGEWHEEL_INLINE {
+            V::store(m_chunk.after + at + r * block.stride + n * V::lanes, sums[r][n]);
         });
     }
 

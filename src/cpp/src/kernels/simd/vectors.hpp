@@ -28,6 +28,14 @@ template <size_t N, class Body>
 
 #define PAGEWHEEL_INLINE __attribute__((always_inline))
 
+/// Calls body(r, n), integral constants, for r in [0, R) and n in [0, N).
+template <size_t R, size_t N, class Body>
+[[gnu::always_inline]] inline void unrolled_grid(const Body& body) {
+    unrolled<R>([&](auto r) PAGEWHEEL_INLINE {
+        unrolled<N>([&](auto n) PAGEWHEEL_INLINE { body(r, n); });
+    });
+}
+
 /// Add(sums[r][n], right(n), left(r)) for all of them: a step of a product of matrices, in which
 /// each right() is loaded once for all rows.
 template <auto Add, size_t R, size_t N, class Sum, class Left, class Right>

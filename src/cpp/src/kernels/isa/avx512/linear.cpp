@@ -156,14 +156,6 @@ template <size_t rows, size_t tiles>
     });
 }
 
-/// body(row, tile) for each.
-template <size_t rows, size_t tiles, class Body>
-[[gnu::always_inline]] inline void for_each(const Body& body) {
-    unrolled<rows>([&](auto r) PAGEWHEEL_INLINE {
-        unrolled<tiles>([&](auto t) PAGEWHEEL_INLINE { body(r, t); });
-    });
-}
-
 /// The products of a k-block of each tile with each row, added to `sums`. Few rows have a second
 /// sum, because a product waits for the one before it in its sum.
 template <PackedType type, bool wide, size_t rows, size_t tiles>
@@ -171,14 +163,14 @@ template <PackedType type, bool wide, size_t rows, size_t tiles>
                                                     const int8_t* x, __m512i (&sums)[rows][tiles]) {
     constexpr bool two = rows * tiles <= 4;
     __m512i second[rows][tiles];
-    for_each<rows, tiles>([&](auto r, auto t)
-                              PAGEWHEEL_INLINE { second[r][t] = _mm512_setzero_si512(); });
+    unrolled_grid<rows, tiles>([&](auto r, auto t)
+                                   PAGEWHEEL_INLINE { second[r][t] = _mm512_setzero_si512(); });
     auto& others = two ? second : sums;
     if constexpr (type == PackedType::u4 && wide) {
         add_wide(in, tile_bytes, x, sums, others);
     } else if constexpr (wide) {
         add_bytes<type>(in, tile_bytes, x, wide_k_block_bytes, sums, others);
-        for_each<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
+        unrolled_grid<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
             sums[r][t] = _mm512_slli_epi32(sums[r][t], 4);
             if (two) second[r][t] = _mm512_slli_epi32(second[r][t], 4);
         });
@@ -187,7 +179,7 @@ template <PackedType type, bool wide, size_t rows, size_t tiles>
         add_bytes<type>(in, tile_bytes, x, k_block, sums, others);
     }
     if (!two) return;
-    for_each<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
+    unrolled_grid<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
         sums[r][t] = _mm512_add_epi32(sums[r][t], second[r][t]);
     });
 }
@@ -202,7 +194,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
     const __mmask16 last = Avx512::mask(output.columns - (tiles - 1) * lanes);
     const auto mask = [&](size_t t) { return t + 1 < tiles ? __mmask16(0xffff) : last; };
     __m512 sums[rows][tiles];
-    for_each<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
+    unrolled_grid<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
         const float* from = output.initial + at + r * output.stride + t * lanes;
         sums[r][t] = output.initial ? _mm512_maskz_loadu_ps(mask(t), from) : _mm512_setzero_ps();
     });
@@ -226,7 +218,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
             left = per_group;
         }
         __m512i dots[rows][tiles];
-        for_each<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
+        unrolled_grid<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
             dots[r][t] = has_magic ? _mm512_castps_si512(_mm512_set1_ps(x_scales[r]))
                                    : _mm512_setzero_si512();
         });
@@ -242,7 +234,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
             scales[t] = simd::load_scales<Avx512>(of_tile, scale_form);
             minima[t] = simd::load_minima<Avx512>(weights, of_tile + scale_bytes, 0, scales[t]);
         });
-        for_each<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
+        unrolled_grid<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
             const __m512 x_scale = _mm512_set1_ps(x_scales[r]);
             if (has_magic)
                 add_product(sums[r][t], _mm512_sub_ps(_mm512_castsi512_ps(dots[r][t]), x_scale),
@@ -257,7 +249,7 @@ void multiply(const PackedLinear& weights, const uint8_t* in, const QuantizedBlo
         x_scales += block.stride;
         x_sums += block.stride;
     }
-    for_each<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
+    unrolled_grid<rows, tiles>([&](auto r, auto t) PAGEWHEEL_INLINE {
         _mm512_mask_storeu_ps(output.output + at + r * output.stride + t * lanes, mask(t),
                               sums[r][t]);
     });

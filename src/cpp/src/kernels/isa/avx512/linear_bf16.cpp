@@ -115,8 +115,7 @@ void multiply_block(const uint16_t* x, const uint16_t* w, size_t stride, size_t 
     const __mmask16 last = Avx512::mask(output.columns - (tiles - 1) * lanes);
     const auto mask = [&](size_t p) { return p + 1 < tiles ? __mmask16(0xffff) : last; };
     __m512 sums[rows][tiles];
-    unrolled<rows * tiles>([&](auto i) PAGEWHEEL_INLINE {
-        const size_t r = i / tiles, p = i % tiles;
+    unrolled_grid<rows, tiles>([&](auto r, auto p) PAGEWHEEL_INLINE {
         const float* from = output.initial + r * output.initial_stride + p * lanes;
         sums[r][p] = output.initial ? _mm512_maskz_loadu_ps(mask(p), from) : _mm512_setzero_ps();
     });
@@ -133,8 +132,7 @@ void multiply_block(const uint16_t* x, const uint16_t* w, size_t stride, size_t 
                 });
         }
     }
-    unrolled<rows * tiles>([&](auto i) PAGEWHEEL_INLINE {
-        const size_t r = i / tiles, p = i % tiles;
+    unrolled_grid<rows, tiles>([&](auto r, auto p) PAGEWHEEL_INLINE {
         _mm512_mask_storeu_ps(output.output + r * output.output_stride + p * lanes, mask(p),
                               sums[r][p]);
     });
