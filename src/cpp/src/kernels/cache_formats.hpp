@@ -26,18 +26,6 @@ struct FormatTraits;
 /// More dimensions than a head has.
 constexpr size_t whole_head = 1024;
 
-/// Bits that are a float's.
-inline float float_of_bits(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-inline uint32_t bits_of_float(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /// Numbers as they are: a word holds neighbouring dimensions of a key, or tokens of a value.
 template <class ElementType>
 struct NumberFormat {

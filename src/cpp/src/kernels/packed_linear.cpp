@@ -34,37 +34,30 @@ std::shared_ptr<uint8_t> make_region(size_t bytes) {
     return {static_cast<uint8_t*>(memory), [](uint8_t* p) { std::free(p); }};
 }
 
-PackedType packed_type(WeightType type) {
-    switch (type) {
-        case WeightType::u4:
-        case WeightType::i4:
-            return PackedType::u4;
-        case WeightType::u8:
-        case WeightType::i8:
-            return PackedType::u8;
-        case WeightType::f4e2m1:
-            return PackedType::f4e2m1;
-        case WeightType::f16:
-        case WeightType::bf16:
-            return PackedType::bf16;
-    }
-    __builtin_unreachable();
-}
+// Of one, in the order of PackedLinear::Scale and PackedLinear::Offset.
+constexpr size_t bytes_of_scale[] = {1, 2, 4}, bytes_of_offset[] = {0, 1, 2, 4};
 
-/// What is added to make a value unsigned.
-int shift(WeightType type) {
+/// How a type is packed.
+struct Packing {
+    PackedType type;
+    int shift = 0;  // what is added to make a value unsigned
+};
+
+Packing packing_of(WeightType type) {
     switch (type) {
         case WeightType::u4:
+            return {PackedType::u4};
+        case WeightType::i4:
+            return {PackedType::u4, 8};
         case WeightType::u8:
+            return {PackedType::u8};
+        case WeightType::i8:
+            return {PackedType::u8, 128};
+        case WeightType::f4e2m1:
+            return {PackedType::f4e2m1, f4e2m1_zero_point};
         case WeightType::f16:
         case WeightType::bf16:
-            return 0;
-        case WeightType::i4:
-            return 8;
-        case WeightType::i8:
-            return 128;
-        case WeightType::f4e2m1:
-            return f4e2m1_zero_point;
+            return {PackedType::bf16};
     }
     __builtin_unreachable();
 }
@@ -73,8 +66,8 @@ int shift(WeightType type) {
 void read_row(const LinearWeights& weights, size_t row, uint8_t* out) {
     const auto* bytes = static_cast<const uint8_t*>(weights.values);
     const size_t k = weights.k, first = row * weights.row_step * k;
-    const PackedType type = packed_type(weights.type);
-    const auto flip = uint8_t(type == PackedType::f4e2m1 ? 0 : shift(weights.type));
+    const auto [type, shift] = packing_of(weights.type);
+    const auto flip = uint8_t(type == PackedType::f4e2m1 ? 0 : shift);
     if (type == PackedType::u8) {
         for (size_t i = 0; i < k; ++i) out[i] = bytes[first + i] ^ flip;
         return;
@@ -92,7 +85,7 @@ void read_row(const LinearWeights& weights, size_t row, uint8_t* out) {
 /// The zero point of the unsigned values of a group.
 float zero_point(const LinearWeights& weights, size_t group) {
     const float own = weights.zero_points ? weights.zero_points[group] : 0.0f;
-    return own + float(shift(weights.type));
+    return own + float(packing_of(weights.type).shift);
 }
 
 /// The scale of the unsigned values, those of f4e2m1 being doubled.
@@ -107,17 +100,13 @@ float minimum(const LinearWeights& weights, size_t group) {
 
 /// The exponent of 0 or of a power of two that is no denormal; nothing of any other number.
 std::optional<uint8_t> exponent_of(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
+    const uint32_t bits = bits_of_float(value);
     if ((bits & 0x807fffff) != 0) return {};
     return uint8_t(bits >> 23);
 }
 
 float float_of_exponent(uint8_t exponent) {
-    const uint32_t bits = uint32_t(exponent) << 23;
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
+    return float_of_bits(uint32_t(exponent) << 23);
 }
 
 bool is_half(float value) {
@@ -156,32 +145,6 @@ T read(const uint8_t* array, size_t i) {
     return value;
 }
 
-size_t bytes_of(PackedLinear::Scale scale) {
-    switch (scale) {
-        case PackedLinear::Scale::e8m0:
-            return 1;
-        case PackedLinear::Scale::f16:
-            return 2;
-        case PackedLinear::Scale::f32:
-            return 4;
-    }
-    __builtin_unreachable();
-}
-
-size_t bytes_of(PackedLinear::Offset offset) {
-    switch (offset) {
-        case PackedLinear::Offset::common:
-            return 0;
-        case PackedLinear::Offset::u8_zero_point:
-            return 1;
-        case PackedLinear::Offset::f16_minimum:
-            return 2;
-        case PackedLinear::Offset::f32_minimum:
-            return 4;
-    }
-    __builtin_unreachable();
-}
-
 }  // namespace
 
 std::shared_ptr<uint8_t> WeightMemory::allocate(size_t bytes) {
@@ -202,7 +165,7 @@ void refuse_weights_of_bf16() {
 }
 
 PackedLinear::PackedLinear(const LinearWeights& weights, WeightMemory& memory)
-    : m_n(weights.n), m_k(weights.k), m_type(packed_type(weights.type)) {
+    : m_n(weights.n), m_k(weights.k), m_type(packing_of(weights.type).type) {
     check_argument(m_n > 0 && m_k > 0, "a linear layer of ", m_n, " outputs and ", m_k,
                    " inputs: both must be positive");
     check_argument(weights.group > 0 && (weights.group % k_block == 0 || weights.group >= m_k),
@@ -252,8 +215,8 @@ void PackedLinear::choose_format(const LinearWeights& weights) {
                         : Offset::f32_minimum;
     m_common_zero_point = common ? first : 0.0f;
     m_scale = exponents ? Scale::e8m0 : f16_scales ? Scale::f16 : Scale::f32;
-    m_scale_bytes = tile_rows * bytes_of(m_scale);
-    m_offset_bytes = tile_rows * bytes_of(m_offset);
+    m_scale_bytes = tile_rows * bytes_of_scale[size_t(m_scale)];
+    m_offset_bytes = tile_rows * bytes_of_offset[size_t(m_offset)];
     m_fits_f16 = m_type == PackedType::u4 && f16_scales && small &&
                  (nibbles || m_offset == Offset::f16_minimum);
 }

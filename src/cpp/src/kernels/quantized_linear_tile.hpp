@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
 #include "kernels/bf16_kernels.hpp"
+#include "kernels/half.hpp"
 #include "kernels/quantized_linear.hpp"
 
 namespace pagewheel::kernels {
@@ -74,8 +74,7 @@ struct Scaling {
 /// The scaling of one byte, from the bits of the largest magnitude. NaN, whose bits are larger than
 /// those of any number, counts as infinite, which spoils the row.
 inline Scaling byte_scaling(uint32_t magnitude_bits) {
-    float maximum;
-    std::memcpy(&maximum, &magnitude_bits, sizeof maximum);
+    const float maximum = float_of_bits(magnitude_bits);
     if (maximum < smallest_maximum) return {};
     if (!(maximum <= std::numeric_limits<float>::max()))
         return {0, std::numeric_limits<float>::infinity()};
@@ -85,17 +84,12 @@ inline Scaling byte_scaling(uint32_t magnitude_bits) {
 /// The scaling of 12 bits: the smallest power of two that is large enough. Magnitudes of 2^114 or
 /// more, where `magic` would overflow, count as infinite too.
 inline Scaling wide_scaling(uint32_t magnitude_bits) {
-    float maximum;
-    std::memcpy(&maximum, &magnitude_bits, sizeof maximum);
+    const float maximum = float_of_bits(magnitude_bits);
     if (maximum < smallest_maximum) return {};
     if (!(maximum < 0x1p114f)) return {0, std::numeric_limits<float>::infinity()};
     // 1904 is 1.859375 * 1024: with a larger mantissa the exponent is one more.
     const uint32_t exponent = (magnitude_bits + (9u << 17) - 1) >> 23;
-    const uint32_t factor_bits = (264 - exponent) << 23, scale_bits = (exponent - 10) << 23;
-    Scaling scaling;
-    std::memcpy(&scaling.factor, &factor_bits, sizeof factor_bits);
-    std::memcpy(&scaling.scale, &scale_bits, sizeof scale_bits);
-    return scaling;
+    return {float_of_bits((264 - exponent) << 23), float_of_bits((exponent - 10) << 23)};
 }
 
 /// Calls body(std::integral_constant<PackedType, type>()) for a type that has to be unpacked.

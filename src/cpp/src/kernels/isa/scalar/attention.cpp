@@ -1,7 +1,6 @@
 // Paged attention as it is defined, one number at a time. What Isa::scalar runs.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
 #include "kernels/attention/tile.hpp"
@@ -12,19 +11,14 @@
 namespace pagewheel::kernels {
 namespace {
 
-uint32_t bits_of(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    return bits;
-}
-
 /// x / 2^shift to the nearest integer, ties to the even one.
 uint32_t shifted_to_nearest(uint32_t x, uint32_t shift) {
     return (x + (1u << (shift - 1)) - 1 + ((x >> shift) & 1)) >> shift;
 }
 
 uint16_t half_of(float x) {
-    const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+    const uint32_t bits = bits_of_float(x), sign = bits >> 16 & 0x8000u,
+                   magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u)  // a NaN stays one
         return static_cast<uint16_t>(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
     if (magnitude >= 0x47800000u) return static_cast<uint16_t>(sign | 0x7c00u);
@@ -52,7 +46,7 @@ struct Scalar {
     static float float_of(uint16_t half) { return float_of_half(half); }
     static void to_bf16(const float* x, size_t n, uint16_t* out) {
         for (size_t i = 0; i < n; ++i) {
-            const uint32_t bits = bits_of(x[i]);
+            const uint32_t bits = bits_of_float(x[i]);
             out[i] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
         }
     }

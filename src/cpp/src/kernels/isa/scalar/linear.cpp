@@ -61,11 +61,7 @@ constexpr size_t tile_rows = PackedLinear::tile_rows;
 
 uint32_t magnitude_bits(const float* x, size_t size) {
     uint32_t largest = 0;
-    for (size_t i = 0; i < size; ++i) {
-        uint32_t bits;
-        std::memcpy(&bits, x + i, sizeof bits);
-        largest = std::max(largest, bits & 0x7fffffff);
-    }
+    for (size_t i = 0; i < size; ++i) largest = std::max(largest, bits_of_float(x[i]) & 0x7fffffff);
     return largest;
 }
 
