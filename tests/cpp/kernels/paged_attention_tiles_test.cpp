@@ -292,15 +292,7 @@ TEST(AttentionOnTilesInEveryFormat, AKeyWithAllOfTheMassGivesItsValue) {
     }
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-// Emulated tiles take minutes there. Three formats stand for all: codes, sums of two numbers, and
-// numbers as they are.
-constexpr CacheFormat tested_formats[] = {CacheFormat::u8, CacheFormat::f16, CacheFormat::bf16};
-#else
-constexpr auto& tested_formats = all_cache_formats;
-#endif
-
-INSTANTIATE_TEST_SUITE_P(Formats, AttentionOnTiles, testing::ValuesIn(tested_formats),
+INSTANTIATE_TEST_SUITE_P(Formats, AttentionOnTiles, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace pagewheel::kernels {
 namespace {
 
 /// Denormals count as zero, as operands and as results.
-float flushed(float x) {
+inline float flushed(float x) {
     return std::fabs(x) < FLT_MIN ? std::copysign(0.0f, x) : x;
 }
 
@@ -79,23 +79,30 @@ void EmulatedTiles::check_product(int c, int a, int b) const {
 void EmulatedTiles::dpbf16(int c, int a, int b) {
     check_product(c, a, b);
     Tile& sums = tile(c);
-    const Tile &left = tile(a), &right = tile(b);
-    for (size_t m = 0; m < sums.rows; ++m)
-        for (size_t n = 0; n < sums.row_bytes / 4; ++n) {
-            float even = 0, odd = 0;
-            for (size_t p = 0; p < right.rows; ++p) {
-                const auto x = [&](size_t i) {
-                    return flushed(float_of_bf16(left.at<uint16_t>(m, i)));
-                };
-                const auto w = [&](size_t i) {
-                    return flushed(float_of_bf16(right.at<uint16_t>(p, i)));
-                };
-                even = flushed(std::fma(x(2 * p), w(2 * n), even));
-                odd = flushed(std::fma(x(2 * p + 1), w(2 * n + 1), odd));
-            }
-            const float sum = flushed(sums.at<float>(m, n));
-            sums.set(m, n, flushed(sum + flushed(even + odd)));
+    constexpr size_t most = TileConfig::most_row_bytes / 2;
+    using Numbers = std::array<std::array<float, most>, TileConfig::most_rows>;
+    const auto numbers_of = [](const Tile& from) {  // once, not for each of the 16 products of each
+        Numbers numbers;
+        for (size_t row = 0; row < numbers.size(); ++row)
+            for (size_t i = 0; i < most; ++i)
+                numbers[row][i] = flushed(float_of_bf16(from.at<uint16_t>(row, i)));
+        return numbers;
+    };
+    const Numbers left = numbers_of(tile(a)), right = numbers_of(tile(b));
+    const size_t columns = sums.row_bytes / 4, pairs = tile(b).rows;
+    for (size_t m = 0; m < sums.rows; ++m) {
+        float at[most] = {};  // an even and an odd sum for each column
+        for (size_t p = 0; p < pairs; ++p) {
+            const float* x = left[m].data() + 2 * p;
+            const float* w = right[p].data();
+            for (size_t n = 0; n < 2 * columns; ++n)
+                at[n] = flushed(std::fma(x[n % 2], w[n], at[n]));
         }
+        for (size_t n = 0; n < columns; ++n) {
+            const float sum = flushed(sums.at<float>(m, n));
+            sums.set(m, n, flushed(sum + flushed(at[2 * n] + at[2 * n + 1])));
+        }
+    }
 }
 
 }  // namespace pagewheel::kernels
