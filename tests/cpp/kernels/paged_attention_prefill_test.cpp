@@ -30,8 +30,7 @@ TEST_P(AttentionPrefill, PromptChunksOfEveryLengthEqualTheDefinition) {
         if (pick(random, 0, 1)) w.sinks = normal(config.heads, random, 2);
         if (pick(random, 0, 3) == 0) w.slopes = normal(config.heads, random, 0.1f);
         w.windows = {static_cast<int32_t>(pick(random, 0, 1) * fresh)};
-        for (Isa isa : available_isas())
-            if (isa != Isa::scalar) check(w, isa);
+        check(w, isa_variants(false));
         if (testing::Test::HasFailure()) return;
     }
 }
@@ -53,9 +52,9 @@ TEST_P(AttentionPrefill, PromptChunksOfUnusualBlocksAndHeadsEqualTheDefinition) 
         config.rotary_dims = key;
         config.scale = 1 / std::sqrt(static_cast<float>(key));
         World w = make_world(config, {{150, 40}, {300, 1}, {0, 14}}, random);
-        for (Isa isa : available_isas()) check(w, isa);
+        check(w, isa_variants());
         rotate_at_random(w, random);
-        for (Isa isa : available_isas()) check(w, isa);
+        check(w, isa_variants());
     }
 }
 
@@ -75,7 +74,7 @@ TEST_P(AttentionPrefill, PromptChunksKeepTheTailBesideAnAttentionSink) {
         w.value[d] *= 0.01f;
     }
     for (float& q : w.query) q += 0.6f;  // 5.8 above the others' logits
-    for (Isa isa : available_isas()) check(w, isa);
+    check(w, isa_variants());
 }
 
 // Against f32 arithmetic over the same cache: roundings of 2^-9 at random, nothing beyond.

@@ -118,7 +118,7 @@ TEST_P(AttentionRotation, SequencesReadASharedBlockAtTheirOwnDeltas) {
         w.block_indices[static_cast<size_t>(w.block_begins[s])] = w.block_indices[0];
     w.rotated = {0, w.block_begins[1]};
     w.deltas = {17, 40};
-    for (Isa isa : available_isas()) check(w, isa);
+    check(w, isa_variants());
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, AttentionRotation, testing::ValuesIn(all_cache_formats),

@@ -18,8 +18,7 @@ TEST_P(PagedAttention, EqualsTheDefinitionForRandomShapesAndBatches) {
     std::mt19937 random(7);
     for (int i = 0; i < 20; ++i) {
         World w = random_world(GetParam(), random, 8);
-        for (Isa isa : available_isas())
-            if (isa != Isa::scalar || i % 3 == 0) check(w, isa);
+        check(w, isa_variants(i % 3 == 0));
         if (testing::Test::HasFailure()) return;
     }
 }
@@ -38,8 +37,7 @@ TEST_P(PagedAttention, EqualsTheDefinitionForEveryShape) {
         config.scale = 1 / std::sqrt(static_cast<float>(config.layout.key_size));
         config.rotary_dims = i % 2 ? config.layout.key_size : config.layout.key_size / 4 * 2;
         World w = random_world(config, random, 1);
-        for (Isa isa : available_isas())
-            if (isa != Isa::scalar || i % 7 == 0) check(w, isa);
+        check(w, isa_variants(i % 7 == 0));
         if (testing::Test::HasFailure()) return;
     }
 }
@@ -52,7 +50,7 @@ TEST_P(PagedAttention, ALayerWithoutItsOwnCacheLeavesItAsItIs) {
     w.key.clear();
     w.value.clear();
     const auto keys = w.key_blocks, values = w.value_blocks;
-    for (Isa isa : available_isas()) check(w, isa);
+    check(w, isa_variants());
     EXPECT_EQ(w.key_blocks, keys);
     EXPECT_EQ(w.value_blocks, values);
 }
@@ -66,9 +64,9 @@ TEST_P(PagedAttention, LongDecodeIsCutAlongTheKeys) {
     World w = make_world(config, {{4000, 1}, {1500, 3}}, random);
     w.sinks = normal(3, random);
     w.windows = {1, 2};
-    for (Isa isa : available_isas()) check(w, isa);
+    check(w, isa_variants());
     w.config.sliding_window = 900;
-    for (Isa isa : available_isas()) check(w, isa);
+    check(w, isa_variants());
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, PagedAttention, testing::ValuesIn(all_cache_formats),

@@ -128,8 +128,14 @@ private:
 double largest_difference(const std::vector<float>& a, const std::vector<double>& b);
 std::string describe(const World& w, const AttentionVariant& variant);
 
-/// Runs and compares output and scores; returns the output's largest error.
-double check(World& w, const AttentionVariant& variant);
+/// Runs each of them and compares output and scores.
+void check(World& w, const std::vector<AttentionVariant>& variants);
+inline void check(World& w, const AttentionVariant& variant) {
+    check(w, std::vector{variant});
+}
+
+/// Those of available_isas(). The scalar one takes longest: without it where it is not asked for.
+std::vector<AttentionVariant> isa_variants(bool with_scalar = true);
 
 inline constexpr std::array<size_t, 5> kv_head_counts{1, 2, 3, 5, 8}, ratios{1, 3, 4, 6, 7};
 inline constexpr std::array<size_t, 8> head_sizes{32, 48, 64, 72, 80, 96, 128, 256};
