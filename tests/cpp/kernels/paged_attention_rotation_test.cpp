@@ -62,16 +62,18 @@ TEST_P(AttentionRotation, RotatedCacheIsAsGoodAsOneWrittenAtTheLowerPositions) {
                                 exact.config.layout.key_block_bytes());
         exact.value_blocks.resize((w.block_indices.size() + 1) *
                                   exact.config.layout.value_block_bytes());
-        exact.key = rotated(w, keys, low);
+        const std::vector<float> low_keys = rotated(w, keys, low);
+        const std::vector<float> high_keys = rotated(w, keys, high);
+        exact.key = low_keys;
         write_keys_values(exact.config.layout, exact.view(), Isa::scalar);
         const Expected expected(exact);
 
         for (Isa isa : available_isas()) {
             World scratch = w;
             scratch.rotated.clear();
-            scratch.key = rotated(w, keys, low);
+            scratch.key = low_keys;
             paged_attention(scratch.config, scratch.view(), isa);
-            w.key = rotated(w, keys, high);
+            w.key = high_keys;
             paged_attention(w.config, w.view(), isa);
             const auto mean_square = [&](const std::vector<float>& out) {
                 double sum = 0;

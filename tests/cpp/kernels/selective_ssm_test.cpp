@@ -73,12 +73,13 @@ std::vector<double> by_definition(const SelectiveSsmConfig& config, const Tokens
             if (!plain)
                 step = std::clamp(softplus(step + double(config.dt_bias[h])), double(config.dt_min),
                                   double(config.dt_max));
+            const double decay = std::exp(double(config.a[h]) * step);
             for (size_t p = 0; p < dim; ++p) {
                 const double x = row[h * dim + p];
                 double sum = 0;
                 for (size_t n = 0; n < size; ++n) {
                     double& s = state[p * size + n];
-                    s = std::exp(double(config.a[h]) * step) * s + step * x * double(b[n]);
+                    s = decay * s + step * x * double(b[n]);
                     sum += s * double(c[n]);
                 }
                 if (!plain) {
