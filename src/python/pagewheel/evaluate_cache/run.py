@@ -125,13 +125,13 @@ def _row(logits: NDArray[np.float32], tokens: NDArray[np.int64] | None = None) -
     return Row(tokens, np.append(logs[tokens], math.log(others)))
 
 
-class _Recorder:
+class Recorder:
     """A logits processor that writes down each row, and has the next token be a given one.
 
     It shares no state with other requests; rows come in their order.
     """
 
-    def __init__(self, reference: _Recorder | None = None) -> None:
+    def __init__(self, reference: Recorder | None = None) -> None:
         self.reference = reference
         self.rows: list[Row] = []
         self.best: list[int] = []
@@ -171,7 +171,7 @@ class Evaluation:
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder, plan
         self.tokenizer = pagewheel.Tokenizer(folder)
-        self._references: dict[str, list[_Recorder]] = {}
+        self._references: dict[str, list[Recorder]] = {}
         texts = {"prose": prose(plan.which), "code": code(plan.which)}
         self._ids = {name: self.encode(text) for name, text in texts.items()}
         self.material = Material(self._ids["prose"], self.encode, self._chat, plan.tokens)
@@ -235,10 +235,10 @@ class Evaluation:
         return excerpts(self._ids[name], plan.tokens, plan.samples, 10 + plan.seed)
 
     def _continued(
-        self, name: str, setting: Setting, references: Sequence[_Recorder] | None, show: Progress
-    ) -> list[_Recorder]:
+        self, name: str, setting: Setting, references: Sequence[Recorder] | None, show: Progress
+    ) -> list[Recorder]:
         prompts = self.prompts(name)
-        recorders = [_Recorder(references[i] if references else None) for i in range(len(prompts))]
+        recorders = [Recorder(references[i] if references else None) for i in range(len(prompts))]
         pipeline = self.pipeline(setting)
         for first in range(0, len(prompts), _BATCH):
             show(f"{first} of {len(prompts)}")
@@ -252,7 +252,7 @@ class Evaluation:
             pipeline.generate(part, options)
         return recorders
 
-    def continued(self, name: str, setting: Setting, progress: Progress) -> list[_Recorder]:
+    def continued(self, name: str, setting: Setting, progress: Progress) -> list[Recorder]:
         """The text's continuation as the full cache has it, seen with this setting's cache."""
         if name not in self._references:
             full = self._continued(name, Setting(FULL), None, progress)
