@@ -2,12 +2,14 @@
 #include "support/engine_fixture.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <random>
 
 #include "support/random_logits.hpp"
 #include "support/sampling_reference.hpp"
+#include "support/soak.hpp"
 
 namespace pagewheel {
 namespace {
@@ -38,6 +40,13 @@ private:
     size_t m_count, m_percent_wrong;
     std::mt19937 m_random{7};
 };
+
+/// The one that follows in score_by_all().
+int64_t likeliest(const Tokens& tokens) {
+    std::vector<float> logits(ScriptedModel::words);
+    score_by_all(tokens, tokens.size(), logits.data());
+    return std::max_element(logits.begin(), logits.end()) - logits.begin();
+}
 
 int64_t successor(const Tokens& tokens) {
     return (tokens.back() + 1) % int64_t(ScriptedModel::words);
@@ -89,7 +98,8 @@ std::vector<GenerationOutput> answers(Engine& engine, size_t num_assistant_token
         config.repetition_penalty = i % 4 == 0 ? 1.3f : 1.0f;
         config.no_repeat_ngram_size = i % 5 == 0 ? 2 : GenerationConfig::unlimited;
         config.logprobs = i % 2;
-        config.num_return_sequences = config.do_sample ? 1 + i % 3 : 1;
+        config.mirostat = i % 6 == 0 ? 2 : 0;
+        config.num_return_sequences = config.do_sample ? 1 + i % 4 : 1;
         if (i % 7 == 0) config.stop_strings = {"ab", "jj"};
         if (i % 11 == 0) config.stop_token_ids = {17, 40};
         Tokens prompt(1 + random() % 20, int64_t(i % 4));
@@ -106,27 +116,15 @@ std::vector<GenerationOutput> answers(Engine& engine, size_t num_assistant_token
 /// A model with states throws them away where a draft was wrong, and computes the rest again.
 TEST_P(EngineDraftsWithStates, AnswersAreTheSameWithAnyDrafts) {
     blocks_per_state = GetParam();
-    // What comes depends on all tokens so far, so that a wrong one in the cache would be seen.
-    const auto scores = [](const Tokens& tokens, size_t count, float* logits) {
-        size_t hash = 1;
-        for (size_t i = 0; i < count; ++i) hash = hash * 31 + size_t(tokens[i]);
-        std::mt19937 random{unsigned(hash)};
-        for (size_t i = 0; i < ScriptedModel::words; ++i) logits[i] = float(random() % 1000) / 100;
-    };
-    const auto most_likely = [&](const Tokens& tokens) {
-        std::vector<float> logits(ScriptedModel::words);
-        scores(tokens, tokens.size(), logits.data());
-        return int64_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
-    };
     SchedulerConfig config = scheduler();
     config.enable_prefix_caching = true;
     config.num_kv_blocks = 30 + 6 * blocks_per_state;
     config.max_num_batched_tokens = 20;
     const auto run = [&](size_t num_assistant_tokens, size_t num_drafts, size_t percent_wrong) {
         if (num_assistant_tokens > 0)
-            drafter = std::make_unique<ScriptedDrafter>(most_likely, num_drafts, percent_wrong);
+            drafter = std::make_unique<ScriptedDrafter>(likeliest, num_drafts, percent_wrong);
         make(config);
-        model->score = scores;
+        model->score = score_by_all;
         std::vector<GenerationOutput> all = answers(*engine, num_assistant_tokens);
         EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
         return all;
@@ -151,13 +149,89 @@ TEST_P(EngineDraftsWithStates, AnswersAreTheSameWithAnyDrafts) {
 
 INSTANTIATE_TEST_SUITE_P(, EngineDraftsWithStates, testing::Values(0, 2));
 
+/// Each kind of drafter beside the model's answers without; those of prompts of threes may fail.
+TEST_F(EngineDrafts, FiveHundredRandomRequestsAreAnsweredAlikeWhateverTheDrafterDoes) {
+    SchedulerConfig config = scheduler();
+    config.enable_prefix_caching = true;
+    config.num_kv_blocks = 40;
+    config.max_num_batched_tokens = 40;
+    const int64_t never = ScriptedModel::words - 1;
+    const auto run = [&](std::unique_ptr<Drafter> made) {
+        const bool has_drafts = made != nullptr;
+        drafter = std::move(made);
+        make(config);
+        model->score = [&](const Tokens& tokens, size_t count, float* logits) {
+            score_by_all(tokens, count, logits);
+            logits[never] = -inf;
+        };
+        SoakAnswers all = soak(*engine, 500, has_drafts);
+        EXPECT_EQ(engine->statistics().num_used_blocks, 0u);
+        return all;
+    };
+    const auto fails = [](const Tokens& tokens) {
+        return tokens.front() == 3 && tokens.size() % 7 == 0;
+    };
+    const SoakAnswers expected = run(nullptr);
+    EXPECT_GT(engine->statistics().num_preemptions, 20u);
+    const struct {
+        const char* name;
+        ScriptedDrafter::Next next;
+        size_t num_drafts, percent_wrong;
+        double least_right, most_right;  // shares of its drafts: samples differ from the likeliest
+        bool may_fail = false;
+    } kinds[] = {
+        {"always right", likeliest, 7, 0, 0.2, 1},
+        {"always wrong", [&](const Tokens&) { return never; }, 7, 0, 0, 0},
+        {"random", likeliest, 7, 100, 0.001, 0.05},
+        {"silent", likeliest, 0, 0, 0, 0},
+        {"slow",
+         [&](const Tokens& tokens) {
+             now += std::chrono::seconds(1);
+             return likeliest(tokens);
+         },
+         7, 30, 0.1, 1},
+        {"throwing",
+         [&](const Tokens& tokens) {
+             if (fails(tokens)) throw std::runtime_error("no idea");
+             return likeliest(tokens);
+         },
+         7, 0, 0.2, 1, true},
+        {"beyond the vocabulary",
+         [&](const Tokens& tokens) {
+             return fails(tokens) ? int64_t(ScriptedModel::words) : likeliest(tokens);
+         },
+         7, 0, 0.2, 1, true},
+    };
+    for (const auto& kind : kinds) {
+        SCOPED_TRACE(kind.name);
+        const SoakAnswers answers =
+            run(std::make_unique<ScriptedDrafter>(kind.next, kind.num_drafts, kind.percent_wrong));
+        const StepStatistics sums = engine->statistics().all_steps;
+        const auto drafted = double(sums.num_drafted_tokens);
+        EXPECT_EQ(drafted > 3000, kind.num_drafts > 0);
+        EXPECT_GE(double(sums.num_accepted_tokens), kind.least_right * drafted);
+        EXPECT_LE(double(sums.num_accepted_tokens), kind.most_right * drafted);
+        SoakAnswers others = expected;
+        size_t num_failed = 0;
+        for (size_t i = 3; kind.may_fail && i < answers.size(); i += 4)
+            if (answers[i].empty() && !others[i].empty()) {
+                others[i].clear();
+                ++num_failed;
+            }
+        EXPECT_EQ(num_failed > 50, kind.may_fail);
+        expect_same(answers, others);
+    }
+}
+
 TEST_F(EngineDrafts, TokensAreDrawnAsOftenAsWithoutDrafts) {
     const std::vector<float> row = random_logits(ScriptedModel::words, 5, 2.0f);
     const auto best = int64_t(std::max_element(row.begin(), row.end()) - row.begin());
     SchedulerConfig scheduling = scheduler();
     scheduling.max_num_batched_tokens = 256;
-    for (const char* json : {R"({})", R"({"temperature": 0.5})", R"({"top_k": 7})",
-                             R"({"top_p": 0.8})", R"({"min_p": 0.05})", R"({"typical_p": 0.7})"}) {
+    for (const char* json :
+         {R"({})", R"({"temperature": 0.5})", R"({"top_k": 7})", R"({"top_p": 0.8})",
+          R"({"min_p": 0.05})", R"({"typical_p": 0.7})", R"({"top_n_sigma": 1.5})",
+          R"({"xtc_probability": 0.3, "xtc_threshold": 0.05})"}) {
         drafter = std::make_unique<ScriptedDrafter>([&](const Tokens&) { return best; }, 3, 50);
         make(scheduling);
         model->score = [&](const Tokens&, size_t, float* logits) {
@@ -178,7 +252,7 @@ TEST_F(EngineDrafts, TokensAreDrawnAsOftenAsWithoutDrafts) {
                 for (const int64_t token : generated(handle)) ++counts[size_t(token)];
         }
         EXPECT_GT(engine->statistics().all_steps.num_accepted_tokens, 5000u);
-        const auto expected = SamplingReference(row).apply(config, false, 0).probabilities();
+        const auto expected = expected_probabilities(config, row);
         EXPECT_LT(std::abs(chi_square_deviations(counts, expected)), 4.0) << json;
     }
 }

@@ -264,14 +264,6 @@ TEST_F(EngineWithDraftModel, ItsCacheIsInTheSameMemory) {
     EXPECT_EQ(engine->statistics().num_blocks, 16u);
 }
 
-/// What comes depends on all tokens so far, so that a wrong one in a cache would be seen.
-void score_by_all(const Tokens& tokens, size_t count, float* logits) {
-    size_t hash = 1;
-    for (size_t i = 0; i < count; ++i) hash = hash * 31 + size_t(tokens[i]);
-    std::mt19937 random{unsigned(hash)};
-    for (size_t i = 0; i < ScriptedModel::words; ++i) logits[i] = float(random() % 1000) / 100;
-}
-
 TEST_F(EngineWithDraftModel, FiveHundredRandomRequestsAreAnsweredAsWithoutDrafts) {
     SchedulerConfig config = scheduler();
     config.enable_prefix_caching = true;

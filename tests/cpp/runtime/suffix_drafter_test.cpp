@@ -238,7 +238,7 @@ std::vector<GenerationOutput> random_answers(Engine& engine, size_t count, size_
         config.repetition_penalty = i % 4 == 0 ? 1.1f : 1.0f;
         config.logprobs = i % 2;
         config.num_assistant_tokens = i % 5 == 0 ? num_assistant : 0;
-        config.num_return_sequences = config.do_sample ? 1 + i % 3 : 1;
+        config.num_return_sequences = config.do_sample ? 1 + i % 4 : 1;
         if (i % 7 == 0) config.stop_strings = {"abc", "fe"};
         if (i % 11 == 0) config.stop_token_ids = {3};
         config.min_tokens = std::min<size_t>(config.max_new_tokens, i % 13);

@@ -234,15 +234,6 @@ TEST(CandidateFilters, LeaveWhatTheirDefinitionsInDoubleLeave) {
     EXPECT_GT(num_large, 50u);
 }
 
-/// By its definition, with XTC as often as it happens.
-std::vector<double> expected_probabilities(const GenerationConfig& config, const Row& logits) {
-    const double mu = 2 * double(config.mirostat_tau), xtc = double(config.xtc_probability);
-    const auto with = SamplingReference(logits).apply(config, true, mu).probabilities();
-    auto expected = SamplingReference(logits).apply(config, false, mu).probabilities();
-    for (size_t id = 0; id < expected.size(); ++id) expected[id] += xtc * (with[id] - expected[id]);
-    return expected;
-}
-
 void expect_draws_by_definition(const char* json, const Row& logits, Isa isa, size_t draws) {
     const GenerationConfig config = config_of(json);
     std::vector<size_t> counts(logits.size());

@@ -144,6 +144,16 @@ private:
     std::vector<size_t> m_order;  // those that are left, the best first
 };
 
+/// Of every token of a row, with XTC as often as it happens, and Mirostat's limit of a first token.
+inline std::vector<double> expected_probabilities(const GenerationConfig& config,
+                                                  const std::vector<float>& logits) {
+    const double mu = 2 * double(config.mirostat_tau), xtc = double(config.xtc_probability);
+    const auto with = SamplingReference(logits).apply(config, true, mu).probabilities();
+    auto expected = SamplingReference(logits).apply(config, false, mu).probabilities();
+    for (size_t id = 0; id < expected.size(); ++id) expected[id] += xtc * (with[id] - expected[id]);
+    return expected;
+}
+
 /// How far counts are from what the probabilities make expected, in deviations; tokens that are
 /// expected less than 5 times count as one.
 inline double chi_square_deviations(const std::vector<size_t>& counts,
