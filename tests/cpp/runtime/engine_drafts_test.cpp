@@ -241,7 +241,7 @@ TEST_F(EngineDrafts, TokensAreDrawnAsOftenAsWithoutDrafts) {
         config.update_from_json(json);
         config.do_sample = true;
         std::vector<size_t> counts(ScriptedModel::words);
-        for (size_t i = 0; i < 100; ++i) {
+        for (size_t i = 0; i < draws(100); ++i) {
             std::vector<GenerationHandle> handles;
             for (size_t k = 0; k < 20; ++k) {
                 config.rng_seed = i * 20 + k;
@@ -251,7 +251,7 @@ TEST_F(EngineDrafts, TokensAreDrawnAsOftenAsWithoutDrafts) {
             for (const GenerationHandle& handle : handles)
                 for (const int64_t token : generated(handle)) ++counts[size_t(token)];
         }
-        EXPECT_GT(engine->statistics().all_steps.num_accepted_tokens, 5000u);
+        EXPECT_GT(engine->statistics().all_steps.num_accepted_tokens, draws(5000));
         const auto expected = expected_probabilities(config, row);
         EXPECT_LT(std::abs(chi_square_deviations(counts, expected)), 4.0) << json;
     }

@@ -234,11 +234,11 @@ TEST(CandidateFilters, LeaveWhatTheirDefinitionsInDoubleLeave) {
     EXPECT_GT(num_large, 50u);
 }
 
-void expect_draws_by_definition(const char* json, const Row& logits, Isa isa, size_t draws) {
+void expect_draws_by_definition(const char* json, const Row& logits, Isa isa, size_t count) {
     const GenerationConfig config = config_of(json);
     std::vector<size_t> counts(logits.size());
     RandomSelection selection(config, config.rng_seed, 0, isa);
-    for (size_t i = 0; i < draws; ++i) {
+    for (size_t i = 0; i < count; ++i) {
         // Mirostat changes from token to token: each draw is the first one of another sequence.
         if (config.mirostat == 0)
             ++counts[size_t(selection.select(logits.data(), logits.size(), i).id)];
@@ -265,7 +265,7 @@ TEST(CandidateFilters, TokensAreDrawnAsOftenAsTheirDefinitionsSay) {
           R"({"temperature": 1.5, "dynatemp_range": 0.5, "top_n_sigma": 2, "top_k": 60,
               "top_p": 0.95, "min_p": 0.02, "typical_p": 0.9, "xtc_probability": 0.5,
               "xtc_threshold": 0.05, "mirostat": 2, "mirostat_tau": 3})"})
-        expect_draws_by_definition(json, logits, detected_isa(), 200000);
+        expect_draws_by_definition(json, logits, detected_isa(), draws(200000));
 }
 
 // Many groups of tokens, of which a peaked row has most in none that matters, and many runs of a
@@ -280,7 +280,8 @@ TEST(CandidateFilters, TokensOfLongRowsAreDrawnAsOftenAsTheirDefinitionsSay) {
                   R"({"typical_p": 0.6})",
                   R"({"xtc_probability": 0.5, "xtc_threshold": 0.002, "mirostat": 2,
                       "mirostat_tau": 5})"})
-                expect_draws_by_definition(json, logits, isa, isa == Isa::scalar ? 2000 : 20000);
+                expect_draws_by_definition(json, logits, isa,
+                                           isa == Isa::scalar ? 2000 : draws(20000));
 }
 
 // XTC may leave only tokens whose weights are 0 as floats. 700 tokens: what is past them is not
