@@ -102,8 +102,7 @@ GROUPED_EXPERTS = (
 
 def config_of_grouped_experts(file: GGUFConfig) -> Config:
     return {
-        **file.experts("n_routed_experts"),
-        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        **file.experts("n_routed_experts", "moe_intermediate_size"),
         "n_shared_experts": file.integer("expert_shared_count", 0),
         "first_k_dense_replace": file.integer("leading_dense_block_count", 0),
         "routed_scaling_factor": file.number("expert_weights_scale", 0.0) or 1.0,

@@ -294,9 +294,13 @@ class GGUFConfig:
             raise self.fail(f"tensor {name!r} must hold positive numbers")
         return values
 
-    def experts(self, count_name: str) -> Config:
-        """Tells how many there are, as `count_name`, and how many compute a token."""
+    def experts(
+        self, count: str, inner: str | None = None, active: str = "num_experts_per_tok"
+    ) -> Config:
+        """Tells by these names how many there are, how wide and how many compute a token."""
+        width = {} if inner is None else {inner: self.integer("expert_feed_forward_length")}
         return {
-            count_name: self.integer("expert_count"),
-            "num_experts_per_tok": self.integer("expert_used_count"),
+            count: self.integer("expert_count"),
+            active: self.integer("expert_used_count"),
+            **width,
         }

@@ -130,8 +130,7 @@ def _config_of_experts(file: GGUFConfig) -> Config:
     require_sigmoid(file)
     return {
         **_config(file, *known),
-        **file.experts("num_experts"),
-        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        **file.experts("num_experts", "moe_intermediate_size"),
         "num_dense_layers": file.integer("leading_dense_block_count", 0),
         "use_expert_bias": any(name.endswith(".exp_probs_b.bias") for name in file.shapes),
         "norm_topk_prob": True,

@@ -134,9 +134,7 @@ def _config_of_hunyuan(file: GGUFConfig) -> Config:
     config = file.common("HunYuanMoEV1", "hunyuan_v1_moe", ("expert_count",))
     return {
         **config,
-        "num_experts": file.integer("expert_count"),
-        "moe_topk": file.integer("expert_used_count"),
-        "intermediate_size": file.integer("expert_feed_forward_length"),
+        **file.experts("num_experts", "intermediate_size", "moe_topk"),
         "num_shared_expert": 1,
     }
 
@@ -161,9 +159,7 @@ def _config_of_ernie(file: GGUFConfig) -> Config:
     known = ("leading_dense_block_count", "expert_shared_count", "expert_count")
     return {
         **file.common("Ernie4_5_Moe", "ernie4_5_moe", known),
-        "moe_num_experts": file.integer("expert_count"),
-        "moe_k": file.integer("expert_used_count"),
-        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        **file.experts("moe_num_experts", "moe_intermediate_size", "moe_k"),
         "moe_num_shared_experts": file.integer("expert_shared_count", 0),
         "moe_layer_start_index": file.integer("leading_dense_block_count", 0),
         "moe_layer_interval": file.integer("interleave_moe_layer_step", 1),
@@ -174,8 +170,7 @@ def _config_of_ernie(file: GGUFConfig) -> Config:
 def _config_of_minimax(file: GGUFConfig) -> Config:
     config = file.common("MiniMaxM2", "minimax_m2", ("expert_count", "expert_gating_func"))
     require_sigmoid(file)
-    inner = file.integer("expert_feed_forward_length")
-    return {**config, "intermediate_size": inner, **file.experts("num_local_experts")}
+    return {**config, **file.experts("num_local_experts", "intermediate_size")}
 
 
 _CORRECTION = {"mlp.gate.e_score_correction": "exp_probs_b"}

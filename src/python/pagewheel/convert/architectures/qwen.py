@@ -82,9 +82,8 @@ def _config_of_qwen2(file: GGUFConfig) -> Config:
 def _config_of_qwen2_moe(file: GGUFConfig) -> Config:
     return {
         **file.common("Qwen2Moe", "qwen2_moe", ("expert_count",)),
-        **file.experts("num_experts"),
+        **file.experts("num_experts", "moe_intermediate_size"),
         "qkv_bias": True,
-        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
         "shared_expert_intermediate_size": file.integer("expert_shared_feed_forward_length"),
         "norm_topk_prob": False,
     }
@@ -93,8 +92,7 @@ def _config_of_qwen2_moe(file: GGUFConfig) -> Config:
 def _config_of_qwen3_moe(file: GGUFConfig) -> Config:
     return {
         **file.common("Qwen3Moe", "qwen3_moe", ("expert_count",)),
-        **file.experts("num_experts"),
-        "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+        **file.experts("num_experts", "moe_intermediate_size"),
         "norm_topk_prob": True,
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],

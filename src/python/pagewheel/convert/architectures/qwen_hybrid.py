@@ -218,8 +218,7 @@ def _config_of(class_name: str, model_type: str) -> Callable[[GGUFConfig], Confi
             return values
         return {
             **values,
-            **file.experts("num_experts"),
-            "moe_intermediate_size": file.integer("expert_feed_forward_length"),
+            **file.experts("num_experts", "moe_intermediate_size"),
             "shared_expert_intermediate_size": file.integer("expert_shared_feed_forward_length"),
         }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -72,11 +72,11 @@ def _compressed(dense: DenseWeight, name: str, compression: Compression) -> Weig
     if compression.weight_format == "int4" and not name.endswith(_NOT_IN_4_BITS):
         for group_size in sorted(GROUP_SIZES, reverse=True):
             if group_size <= compression.group_size and columns % group_size == 0:
-                quantize = _int4_symmetric if compression.symmetric else _int4
+                quantize = _int4_symmetric if compression.symmetric else partial(_between, 15)
                 return _quantized(dense, quantize, group_size)
     if compression.symmetric:
         return _quantized(dense, _int8_symmetric, columns)
-    return _quantized(dense, _int8, columns)
+    return _quantized(dense, partial(_between, 255), columns)
 
 
 def _as_f16(dense: DenseWeight) -> DenseWeight:
@@ -108,17 +108,7 @@ def _quantized(dense: DenseWeight, quantize: _Quantize, group_size: int) -> Quan
     return result.weight(dense.values.shape[:-1])
 
 
-def _int4(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
-    quants, scale, zero = _between(chunk, 15)
-    return QuantizedWeight(pack_nibbles(quants), ov.Type.u4, scale, zero, chunk.shape[-1])
-
-
-def _int8(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
-    quants, scale, zero = _between(chunk, 255)
-    return QuantizedWeight(quants, ov.Type.u8, scale, zero, chunk.shape[-1])
-
-
-def _between(chunk: npt.NDArray[np.float32], levels: int) -> tuple[npt.NDArray[Any], ...]:
+def _between(levels: int, chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
     """Maps a group's values, from the least to the largest and with 0, onto 0 to `levels`."""
     least = np.minimum(chunk.min(-1), 0)
     largest = np.maximum(chunk.max(-1), 0)
@@ -126,7 +116,10 @@ def _between(chunk: npt.NDArray[np.float32], levels: int) -> tuple[npt.NDArray[A
     divisor = scale.astype(np.float32)
     zero = np.clip(np.rint(-least / divisor), 0, levels)
     quants = np.clip(np.rint(chunk / divisor[..., None] + zero[..., None]), 0, levels)
-    return quants.astype(np.uint8).reshape(len(chunk), -1), scale, zero.astype(np.uint8)
+    values, element_type = quants.astype(np.uint8).reshape(len(chunk), -1), ov.Type.u8
+    if levels < 16:
+        values, element_type = pack_nibbles(values), ov.Type.u4
+    return QuantizedWeight(values, element_type, scale, zero.astype(np.uint8), chunk.shape[-1])
 
 
 def _int4_symmetric(chunk: npt.NDArray[np.float32]) -> QuantizedWeight:
