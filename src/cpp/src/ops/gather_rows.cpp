@@ -1,7 +1,6 @@
 #include "ops/gather_rows.hpp"
 
 #include <cstring>
-#include <string>
 
 #include "base/check.hpp"
 #include "kernels/team.hpp"
@@ -103,9 +102,7 @@ std::shared_ptr<ov::Node> QuantizedEmbedding::clone_with_new_inputs(
 }
 
 bool QuantizedEmbedding::visit_attributes(ov::AttributeVisitor& visitor) {
-    // Tells nodes of different tables apart, which the runtime would merge.
-    std::string identity = concat(static_cast<const void*>(m_table.get()));
-    visitor.on_attribute("table", identity);
+    visit_identity(visitor, "table", m_table.get());
     return true;
 }
 

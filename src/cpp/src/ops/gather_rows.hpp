@@ -19,7 +19,6 @@ public:
 
     enum Input : size_t { x, indices, num_inputs };
 
-    GatherRows() = default;
     explicit GatherRows(const ov::OutputVector& inputs);
 
     void validate_and_infer_types() override;
@@ -41,7 +40,6 @@ class QuantizedEmbedding : public ov::op::Op {
 public:
     OPENVINO_OP("QuantizedEmbedding", "pagewheel")
 
-    QuantizedEmbedding() = default;
     /// `table` has integer zero points.
     QuantizedEmbedding(const ov::Output<ov::Node>& ids,
                        std::shared_ptr<const kernels::PackedLinear> table);

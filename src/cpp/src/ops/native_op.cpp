@@ -1,5 +1,7 @@
 #include "ops/native_op.hpp"
 
+#include "base/check.hpp"
+
 namespace pagewheel {
 
 Rows::Rows(const ov::Tensor& tensor) {
@@ -26,6 +28,21 @@ bool NativeOp::evaluate(ov::TensorVector& outputs, const ov::TensorVector& input
     }
     run(views, values.data());
     return true;
+}
+
+void visit_identity(ov::AttributeVisitor& visitor, const std::string& name, const void* identity) {
+    std::string text = concat(identity);
+    visitor.on_attribute(name, text);
+}
+
+ov::PartialShape output_of_rows(const ov::Node* node, size_t k, size_t n) {
+    ov::PartialShape shape = node->get_input_partial_shape(0);
+    NODE_VALIDATION_CHECK(node, shape.rank().is_static() && shape.size() > 0, "got an input ",
+                          shape, ", expected at least one dimension");
+    NODE_VALIDATION_CHECK(node, shape[shape.size() - 1].compatible(int64_t(k)), "got an input ",
+                          shape, ", expected ", k, " in the last dimension");
+    shape[shape.size() - 1] = int64_t(n);
+    return shape;
 }
 
 }  // namespace pagewheel

@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/isa.hpp"
 #include "openvino/op/op.hpp"
 
 namespace pagewheel {
@@ -55,5 +59,34 @@ public:
     bool has_evaluate() const final { return true; }
     bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const final;
 };
+
+/// A NativeOp that these attributes say all of, on kernels of this machine.
+template <class Derived, class A>
+class AttributedOp : public NativeOp {
+public:
+    using Attributes = A;
+    const Attributes& attributes() const { return m_attributes; }
+
+    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const final {
+        return std::make_shared<Derived>(inputs, m_attributes);
+    }
+
+protected:
+    using Base = AttributedOp;
+
+    AttributedOp() = default;
+    AttributedOp(const ov::OutputVector& inputs, Attributes attributes)
+        : NativeOp(inputs), m_attributes(std::move(attributes)) {}
+
+    Attributes m_attributes;
+    Isa m_isa = detected_isa();
+};
+
+/// An attribute that tells nodes of different weights apart, which the runtime would merge: where
+/// they are.
+void visit_identity(ov::AttributeVisitor& visitor, const std::string& name, const void* identity);
+
+/// The shape of f32 rows of n for a first input of rows of k, which it checks.
+ov::PartialShape output_of_rows(const ov::Node* node, size_t k, size_t n);
 
 }  // namespace pagewheel

@@ -84,11 +84,6 @@ kernels::BatchTables read_tables(const ov::Tensor& tensor,
 
 }  // namespace
 
-PagedAttention::PagedAttention(const ov::OutputVector& inputs, Attributes attributes)
-    : NativeOp(inputs), m_attributes(std::move(attributes)) {
-    constructor_validate_and_infer_types();
-}
-
 void PagedAttention::validate_and_infer_types() {
     const kernels::AttentionConfig& config = m_attributes.config;
     NODE_VALIDATION_CHECK(this, get_input_size() == num_inputs, "got ", get_input_size(),
@@ -102,11 +97,6 @@ void PagedAttention::validate_and_infer_types() {
                           ", expected two dimensions");
     const ov::Dimension queries = rows.rank().is_static() ? rows[0] : ov::Dimension::dynamic();
     set_output_type(0, ov::element::f32, {queries, ov::Dimension(int64_t(output_width(0)))});
-}
-
-std::shared_ptr<ov::Node> PagedAttention::clone_with_new_inputs(
-    const ov::OutputVector& inputs) const {
-    return std::make_shared<PagedAttention>(inputs, m_attributes);
 }
 
 bool PagedAttention::visit_attributes(ov::AttributeVisitor& visitor) {

@@ -2,15 +2,21 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "kernels/isa.hpp"
 #include "kernels/paged_attention.hpp"
 #include "ops/native_op.hpp"
 
 namespace pagewheel {
+
+struct PagedAttentionAttributes {
+    kernels::AttentionConfig config;
+    size_t layer = 0;                 ///< whose sections of the tables this op reads
+    bool logits_indices = false;      ///< queries are those of kernels::Queries::LOGITS
+    std::vector<float> sinks;         ///< [heads] or empty
+    std::vector<float> alibi_slopes;  ///< [heads] or empty
+};
 
 /// Ragged batches of prefill chunks and decodes over blocks of keys and values, with rotation at
 /// read.
@@ -28,7 +34,7 @@ namespace pagewheel {
 ///
 /// The tables are one input for all layers, because each input of each layer costs the plugin time
 /// at every inference.
-class PagedAttention : public NativeOp {
+class PagedAttention : public AttributedOp<PagedAttention, PagedAttentionAttributes> {
 public:
     OPENVINO_OP("PagedAttention", "pagewheel")
 
@@ -43,30 +49,18 @@ public:
     };
     static constexpr size_t num_rows = key_blocks;  ///< inputs that are rows of activations
 
-    struct Attributes {
-        kernels::AttentionConfig config;
-        size_t layer = 0;                 ///< whose sections of the tables this op reads
-        bool logits_indices = false;      ///< queries are those of kernels::Queries::LOGITS
-        std::vector<float> sinks;         ///< [heads] or empty
-        std::vector<float> alibi_slopes;  ///< [heads] or empty
-    };
-
     PagedAttention() = default;
-    PagedAttention(const ov::OutputVector& inputs, Attributes attributes);
+    PagedAttention(const ov::OutputVector& inputs, Attributes attributes)
+        : Base(inputs, std::move(attributes)) {
+        constructor_validate_and_infer_types();
+    }
 
     void validate_and_infer_types() override;
-    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
     bool visit_attributes(ov::AttributeVisitor& visitor) override;
     size_t num_row_inputs() const override { return num_rows; }
     size_t output_width(size_t output) const override;
     void run(const NativeInputs& inputs, float* const* outputs) const override;
-
-    const Attributes& attributes() const { return m_attributes; }
     void set_attributes(Attributes attributes) { m_attributes = std::move(attributes); }
-
-private:
-    Attributes m_attributes;
-    Isa m_isa = detected_isa();
 };
 
 }  // namespace pagewheel

@@ -9,31 +9,9 @@
 namespace pagewheel {
 namespace {
 
-// The runtime merges nodes that look alike: weights are told apart by where they are.
-
-void visit(ov::AttributeVisitor& visitor, const std::string& name, const void* identity) {
-    std::string text = concat(identity);
-    visitor.on_attribute(name, text);
-}
-
-void visit(ov::AttributeVisitor& visitor, RmsNorm& norm) {
-    visit(visitor, "gamma", norm.gamma.get());
+void visit_norm(ov::AttributeVisitor& visitor, RmsNorm& norm) {
+    visit_identity(visitor, "gamma", norm.gamma.get());
     visitor.on_attribute("epsilon", norm.epsilon);
-}
-
-/// The shape of an output of n for an input of that shape.
-ov::PartialShape with_last(ov::PartialShape shape, size_t n) {
-    shape[shape.size() - 1] = int64_t(n);
-    return shape;
-}
-
-/// Checks the first input against k.
-void check_input(const ov::Node* node, size_t k) {
-    const ov::PartialShape shape = node->get_input_partial_shape(0);
-    NODE_VALIDATION_CHECK(node, shape.rank().is_static() && shape.size() > 0, "got an input ",
-                          shape, ", expected at least one dimension");
-    NODE_VALIDATION_CHECK(node, shape[shape.size() - 1].compatible(int64_t(k)), "got an input ",
-                          shape, ", expected ", k, " in the last dimension");
 }
 
 /// Throws InvalidArgument, which calls it `name`, if it has another size.
@@ -56,15 +34,10 @@ kernels::LinearInput RmsNorm::applied_to(const Rows& x, size_t k) const {
     return input;
 }
 
-size_t QuantizedLinear::Attributes::rotary_size() const {
+size_t LinearAttributes::rotary_size() const {
     size_t most = 0;
-    for (const Heads& each : heads) most = std::max(most, each.rotated);
+    for (const LinearHeads& each : heads) most = std::max(most, each.rotated);
     return most;
-}
-
-QuantizedLinear::QuantizedLinear(const ov::OutputVector& inputs, Attributes attributes)
-    : NativeOp(inputs), m_attributes(std::move(attributes)) {
-    constructor_validate_and_infer_types();
 }
 
 void QuantizedLinear::validate_and_infer_types() {
@@ -90,7 +63,6 @@ void QuantizedLinear::validate_and_infer_types() {
     }
     NODE_VALIDATION_CHECK(this, get_input_size() == inputs, "got ", get_input_size(),
                           " inputs, expected ", inputs);
-    check_input(this, weights[0]->k());
     NODE_VALIDATION_CHECK(
         this, !m_attributes.norm.gamma || m_attributes.norm.gamma->size() == weights[0]->k(),
         "got a norm of ", m_attributes.norm.gamma->size(), ", expected ", weights[0]->k());
@@ -99,19 +71,14 @@ void QuantizedLinear::validate_and_infer_types() {
         NODE_VALIDATION_CHECK(this, weights[i]->k() == weights[0]->k(), "got weights of ",
                               weights[i]->k(), " inputs beside weights of ", weights[0]->k());
         set_output_type(i, ov::element::f32,
-                        with_last(get_input_partial_shape(0), weights[i]->n()));
+                        output_of_rows(this, weights[0]->k(), weights[i]->n()));
     }
-}
-
-std::shared_ptr<ov::Node> QuantizedLinear::clone_with_new_inputs(
-    const ov::OutputVector& inputs) const {
-    return std::make_shared<QuantizedLinear>(inputs, m_attributes);
 }
 
 bool QuantizedLinear::visit_attributes(ov::AttributeVisitor& visitor) {
     for (size_t i = 0; i < m_attributes.weights.size(); ++i)
-        visit(visitor, concat("weights.", i), m_attributes.weights[i].get());
-    visit(visitor, m_attributes.norm);
+        visit_identity(visitor, concat("weights.", i), m_attributes.weights[i].get());
+    visit_norm(visitor, m_attributes.norm);
     visitor.on_attribute("residual", m_attributes.residual);
     visitor.on_attribute("gated", m_attributes.gated);
     std::string heads;
@@ -154,32 +121,22 @@ void QuantizedLinear::run(const NativeInputs& inputs, float* const* outputs) con
     kernels::quantized_linear(input, calls.data(), calls.size(), m_isa, angles);
 }
 
-GatedMlp::GatedMlp(const ov::OutputVector& inputs, Attributes attributes)
-    : NativeOp(inputs), m_attributes(std::move(attributes)) {
-    constructor_validate_and_infer_types();
-}
-
 void GatedMlp::validate_and_infer_types() {
     const size_t inputs = m_attributes.residual ? 2 : 1;
     NODE_VALIDATION_CHECK(this, get_input_size() == inputs, "got ", get_input_size(),
                           " inputs, expected ", inputs);
     const auto &gate = *m_attributes.gate, &up = *m_attributes.up, &down = *m_attributes.down;
-    check_input(this, gate.k());
     NODE_VALIDATION_CHECK(this, gate.k() == up.k() && gate.n() == up.n() && down.k() == gate.n(),
                           "got gate [", gate.n(), ", ", gate.k(), "], up [", up.n(), ", ", up.k(),
                           "] and down [", down.n(), ", ", down.k(), "]");
-    set_output_type(0, ov::element::f32, with_last(get_input_partial_shape(0), down.n()));
-}
-
-std::shared_ptr<ov::Node> GatedMlp::clone_with_new_inputs(const ov::OutputVector& inputs) const {
-    return std::make_shared<GatedMlp>(inputs, m_attributes);
+    set_output_type(0, ov::element::f32, output_of_rows(this, gate.k(), down.n()));
 }
 
 bool GatedMlp::visit_attributes(ov::AttributeVisitor& visitor) {
-    visit(visitor, "gate", m_attributes.gate.get());
-    visit(visitor, "up", m_attributes.up.get());
-    visit(visitor, "down", m_attributes.down.get());
-    visit(visitor, m_attributes.norm);
+    visit_identity(visitor, "gate", m_attributes.gate.get());
+    visit_identity(visitor, "up", m_attributes.up.get());
+    visit_identity(visitor, "down", m_attributes.down.get());
+    visit_norm(visitor, m_attributes.norm);
     visitor.on_attribute("residual", m_attributes.residual);
     return true;
 }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/activation_choice.hpp"
-#include "kernels/isa.hpp"
 #include "kernels/quantized_linear.hpp"
 #include "ops/native_op.hpp"
 
@@ -24,6 +23,26 @@ struct RmsNorm {
     kernels::LinearInput applied_to(const Rows& x, size_t k) const;
 };
 
+/// What becomes of an output's heads.
+struct LinearHeads {
+    size_t size = 0;  ///< 0: nothing
+    RmsNorm norm;     ///< of each head
+    /// So many values of a head, the first, are rotated then. In all outputs 0 or alike.
+    size_t rotated = 0;
+};
+
+struct LinearAttributes {
+    std::vector<SharedWeights> weights;  ///< at least one; equal k
+    RmsNorm norm;
+    kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
+    bool residual = false;
+    bool gated = false;
+    std::vector<LinearHeads> heads;  ///< of each output; empty: nothing becomes of any
+
+    /// How many values of a head are rotated; 0: none is.
+    size_t rotary_size() const;
+};
+
 /// Multiplies one input by one or several matrices: q, k and v, or gate and up, at once.
 ///
 /// Inputs: x f32 [..., k]; if `gated`, a gate alike, and what counts is x * sigmoid(gate); with
@@ -31,78 +50,50 @@ struct RmsNorm {
 /// rotated, cosines and sines, f32 [..., rotary_size()], of as many rows as x has. Outputs: f32
 /// [..., n], one per matrix. With a norm, it is x's that is multiplied. Activations are quantised
 /// per row and 32 along k (kernels/quantized_linear.hpp).
-class QuantizedLinear : public NativeOp {
+class QuantizedLinear : public AttributedOp<QuantizedLinear, LinearAttributes> {
 public:
     OPENVINO_OP("QuantizedLinear", "pagewheel")
 
-    /// What becomes of an output's heads.
-    struct Heads {
-        size_t size = 0;  ///< 0: nothing
-        RmsNorm norm;     ///< of each head
-        /// So many values of a head, the first, are rotated then. In all outputs 0 or alike.
-        size_t rotated = 0;
-    };
+    using Heads = LinearHeads;
 
-    struct Attributes {
-        std::vector<SharedWeights> weights;  ///< at least one; equal k
-        RmsNorm norm;
-        kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
-        bool residual = false;
-        bool gated = false;
-        std::vector<Heads> heads;  ///< of each output; empty: nothing becomes of any
-
-        /// How many values of a head are rotated; 0: none is.
-        size_t rotary_size() const;
-    };
-
-    QuantizedLinear() = default;
-    QuantizedLinear(const ov::OutputVector& inputs, Attributes attributes);
+    QuantizedLinear(const ov::OutputVector& inputs, Attributes attributes)
+        : Base(inputs, std::move(attributes)) {
+        constructor_validate_and_infer_types();
+    }
 
     void validate_and_infer_types() override;
-    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
     bool visit_attributes(ov::AttributeVisitor& visitor) override;
     size_t num_row_inputs() const override { return get_input_size(); }
     size_t output_width(size_t output) const override;
     void run(const NativeInputs& inputs, float* const* outputs) const override;
+};
 
-    const Attributes& attributes() const { return m_attributes; }
-
-private:
-    Attributes m_attributes;
-    Isa m_isa = detected_isa();
+struct GatedMlpAttributes {
+    SharedWeights gate, up;  ///< [inner, k]
+    SharedWeights down;      ///< [n, inner]
+    RmsNorm norm;
+    kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
+    bool residual = false;
 };
 
 /// The gated multilayer perceptron of a transformer's layer in one:
 /// residual + down(silu(gate(x)) * up(x)), with a norm on x where there is one.
 ///
 /// Inputs: x f32 [..., k]; with `residual`, f32 [..., n]. Output: f32 [..., n].
-class GatedMlp : public NativeOp {
+class GatedMlp : public AttributedOp<GatedMlp, GatedMlpAttributes> {
 public:
     OPENVINO_OP("GatedMlp", "pagewheel")
 
-    struct Attributes {
-        SharedWeights gate, up;  ///< [inner, k]
-        SharedWeights down;      ///< [n, inner]
-        RmsNorm norm;
-        kernels::ActivationPrecision activations = kernels::ActivationPrecision::automatic;
-        bool residual = false;
-    };
-
-    GatedMlp() = default;
-    GatedMlp(const ov::OutputVector& inputs, Attributes attributes);
+    GatedMlp(const ov::OutputVector& inputs, Attributes attributes)
+        : Base(inputs, std::move(attributes)) {
+        constructor_validate_and_infer_types();
+    }
 
     void validate_and_infer_types() override;
-    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override;
     bool visit_attributes(ov::AttributeVisitor& visitor) override;
     size_t num_row_inputs() const override { return get_input_size(); }
     size_t output_width(size_t output) const override;
     void run(const NativeInputs& inputs, float* const* outputs) const override;
-
-    const Attributes& attributes() const { return m_attributes; }
-
-private:
-    Attributes m_attributes;
-    Isa m_isa = detected_isa();
 };
 
 }  // namespace pagewheel

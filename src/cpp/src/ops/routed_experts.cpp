@@ -1,6 +1,5 @@
 #include "ops/routed_experts.hpp"
 
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,11 +18,6 @@ void read_numbers(const ov::Tensor& tensor, std::vector<uint32_t>& numbers) {
 
 }  // namespace
 
-RoutedExperts::RoutedExperts(const ov::OutputVector& inputs, Attributes attributes)
-    : NativeOp(inputs), m_attributes(std::move(attributes)) {
-    constructor_validate_and_infer_types();
-}
-
 size_t RoutedExperts::num_row_inputs() const {
     return get_input_size() - (m_attributes.router ? 0 : 1);
 }
@@ -41,26 +35,12 @@ void RoutedExperts::validate_and_infer_types() {
                           !router || ((own_input || router->k == k()) && router->experts == count &&
                                       router->active == m_attributes.active),
                           "got a router to other experts");
-    ov::PartialShape shape = get_input_partial_shape(0);
-    NODE_VALIDATION_CHECK(this,
-                          shape.rank().is_static() && shape.size() > 0 &&
-                              shape[shape.size() - 1].compatible(int64_t(k())),
-                          "got an input ", shape, ", expected ", k(), " in the last dimension");
-    shape[shape.size() - 1] = int64_t(n());
-    set_output_type(0, ov::element::f32, shape);
-}
-
-std::shared_ptr<ov::Node> RoutedExperts::clone_with_new_inputs(
-    const ov::OutputVector& inputs) const {
-    return std::make_shared<RoutedExperts>(inputs, m_attributes);
+    set_output_type(0, ov::element::f32, output_of_rows(this, k(), n()));
 }
 
 bool RoutedExperts::visit_attributes(ov::AttributeVisitor& visitor) {
-    // The runtime merges nodes that look alike: weights are told apart by where they are.
-    std::string experts = concat(static_cast<const void*>(m_attributes.experts.get()));
-    std::string norm = concat(static_cast<const void*>(m_attributes.norm.gamma.get()));
-    visitor.on_attribute("experts", experts);
-    visitor.on_attribute("gamma", norm);
+    visit_identity(visitor, "experts", m_attributes.experts.get());
+    visit_identity(visitor, "gamma", m_attributes.norm.gamma.get());
     visitor.on_attribute("residual", m_attributes.residual);
     return true;
 }

@@ -1,7 +1,5 @@
 #include "ops/state_ops.hpp"
 
-#include <string>
-
 #include "base/check.hpp"
 
 namespace pagewheel {
@@ -23,8 +21,7 @@ void StateOp::validate_and_infer_types() {
 }
 
 bool StateOp::visit_attributes(ov::AttributeVisitor& visitor) {
-    std::string identity = concat(config_identity());
-    visitor.on_attribute("config", identity);
+    visit_identity(visitor, "config", config_identity());
     return true;
 }
 
