@@ -4,7 +4,8 @@
 
 Tokens/s of whole calls, prompts included; medians, and the median of the ratio within a round.
 `--genai` measures openvino-genai without and with its prompt lookup (5 tokens, 3-grams) beside it,
-`--draft` a draft model in place of drafts by repetition.
+`--draft` a draft model in place of drafts by repetition, and `--llama-cpp FILE.gguf` llama.cpp (the
+package xllamacpp) without and with drafts of n-grams.
 The answers of one request alone must be the same with drafts and without.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -123,6 +125,40 @@ def genai_engine(folder: Path, lookup: bool, tokens: int) -> Engine:
     return _engine(openvino_genai, pipeline, max_new_tokens=tokens, **drafts)
 
 
+def llama_cpp_engine(gguf: Path, lookup: bool, tokens: int) -> Engine:
+    """Its server's code in this process (xllamacpp), one request at a time, n-grams by default."""
+    import xllamacpp
+
+    settings = xllamacpp.CommonParams()
+    settings.model.path = str(gguf)
+    settings.n_parallel = 1
+    settings.n_ctx = 2048
+    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = os.cpu_count() or 1
+    if lookup:
+        kinds = xllamacpp.common_speculative_type
+        settings.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+    server = xllamacpp.Server(settings)
+
+    def generate(task: str, prompts: Sequence[str]) -> tuple[list[str], int]:
+        texts, count = [], 0
+        for prompt in prompts:
+            asked = {
+                "messages": [{"role": "user", "content": prompt}],
+                "max_tokens": tokens,
+                "temperature": 0,
+                "ignore_eos": task not in SCHEMAS,
+            }
+            if task in SCHEMAS:
+                schema = {"name": "answer", "schema": SCHEMAS[task]}
+                asked["response_format"] = {"type": "json_schema", "json_schema": schema}
+            answer = server.handle_chat_completions(asked)
+            texts.append(answer["choices"][0]["message"]["content"])
+            count += answer["usage"]["completion_tokens"]
+        return texts, count
+
+    return generate
+
+
 def _engine(library: Any, pipeline: Any, **parameters: Any) -> Engine:
     configs = {}
     for task in TASKS:
@@ -182,6 +218,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--draft", type=Path)
     parser.add_argument("--genai", action="store_true")
+    parser.add_argument("--llama-cpp", type=Path, metavar="GGUF", help="batch 1 only")
     given = parser.parse_args()
     engines = {each: pagewheel_engine(given.model, each, given.tokens) for each in ("off", "auto")}
     if given.draft:
@@ -189,6 +226,9 @@ def main() -> None:
     if given.genai:
         engines["genai"] = genai_engine(given.model, False, given.tokens)
         engines["genai lookup"] = genai_engine(given.model, True, given.tokens)
+    if given.llama_cpp:
+        engines["llama.cpp"] = llama_cpp_engine(given.llama_cpp, False, given.tokens)
+        engines["llama.cpp n-grams"] = llama_cpp_engine(given.llama_cpp, True, given.tokens)
     print(describe())
     print("tokens/s, and how many times as many as without drafts, by task and batch")
     for batch in given.batch or (1,):
