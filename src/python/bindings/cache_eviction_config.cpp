@@ -130,6 +130,9 @@ which may be kept; the view itself is valid during the call only.)");
     using V = EvictionView;
     add_numbers<&V::layer, &V::num_tokens, &V::unit_size, &V::first_unit, &V::last_unit>(view);
     view.def_property_readonly(
+            "is_prefilling", [](const View& self) { return self.get().is_prefilling; },
+            "More of the prompt is to be read: nobody knows yet what it asks for.")
+        .def_property_readonly(
             "scores", &copied<&EvictionView::scores>,
             "float32 [num_tokens]: attention received from the observed queries, over all heads.")
         .def_property_readonly("lifetimes", &copied<&EvictionView::lifetimes>,

@@ -18,9 +18,11 @@ struct Scenario {
     size_t unit_size = 2, first = 1, last = 5;
     std::vector<int32_t> lifetimes = std::vector<int32_t>(scores.size(), 1);
     std::vector<std::vector<float>> keys = {};  // by token, one kv head
+    bool is_prefilling = false;
 
     std::vector<size_t> dropped(EvictionPolicy& policy, size_t count) const {
         EvictionView view;
+        view.is_prefilling = is_prefilling;
         view.num_tokens = scores.size();
         view.unit_size = unit_size;
         view.first_unit = first;
@@ -109,11 +111,13 @@ TEST(EvictionPolicies, KeyDiffDropsTheKeysNearestToTheMean) {
     EXPECT_EQ(scenario.dropped(*policy("key_diff"), 3), Units({1, 3, 4}));
 }
 
-TEST(EvictionPolicies, HybridKeepsWhatIsAttendedOrUnlike) {
+TEST(EvictionPolicies, HybridKeepsWhatIsAttendedOrWhileReadingUnlike) {
     //               start  1     2     3     4     recent
     Scenario scenario{{0, 0, 1, 1, 2, 2, 0, 0, 9, 9, 0, 0}};
     scenario.keys.assign(12, {5, 0});
     scenario.keys[6] = scenario.keys[7] = {0, 1};  // block 3: unseen, unlike the others
+    EXPECT_EQ(scenario.dropped(*policy("hybrid"), 1), Units({3}));
+    scenario.is_prefilling = true;
     // Ranks by attention are 1, 2, 0, 3 and by keys 0, 1, 3, 2.
     EXPECT_EQ(scenario.dropped(*policy("hybrid"), 1), Units({1}));
     EXPECT_EQ(scenario.dropped(*policy("hybrid"), 2), Units({1, 2}));

@@ -102,7 +102,7 @@ public:
 
     void evict(size_t due) {
         const EvictionDecision decision =
-            evictor->decide(state, blocks, held(), due, [](size_t) { return size_t(1); });
+            evictor->decide(state, blocks, held(), due, false, [](size_t) { return size_t(1); });
         latest = decision;
         const auto keys = m_keys, values = m_values;
         evictor->apply(decision, state, blocks);

@@ -267,6 +267,24 @@ def test_a_python_policy_sees_what_it_asks_for(tiny_folder: Path) -> None:
     assert policy.seen == [(0, 128, 4.0), (1, 128, 4.0), (0, 128, 2.0), (1, 128, 2.0)]
 
 
+def test_a_policy_is_told_whether_more_of_the_prompt_is_to_be_read(tiny_folder: Path) -> None:
+    class Watching(pagewheel.EvictionPolicy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[int, bool]] = []
+
+        def drop(self, view: pagewheel.EvictionView, count: int) -> object:
+            self.seen.append((int(view.positions[-1]) + 1, view.is_prefilling))
+            return range(view.first_unit, view.first_unit + count)
+
+    for while_reading in (False, True):
+        policy = Watching()
+        config = eviction(policy, evict_during_prefill=while_reading)
+        generate(make_pipeline(tiny_folder, config), tokens(220), 60)
+        assert all(is_prefilling == (processed < 220) for processed, is_prefilling in policy.seen)
+        assert {is_prefilling for _, is_prefilling in policy.seen} == {False, while_reading}
+
+
 def test_a_builtin_policy_in_python_chooses_the_same(tiny_folder: Path) -> None:
     class NormSum(pagewheel.EvictionPolicy):
         def observed(self) -> pagewheel.ObservedQueries:

@@ -17,6 +17,8 @@ struct CacheEvictionConfig;
 /// positions; views are valid during the call only.
 struct EvictionView {
     size_t layer = 0;
+    /// More of the prompt is to be read (evict_during_prefill): nobody knows yet what it asks for.
+    bool is_prefilling = false;
     size_t num_tokens = 0;
     /// What may go: units [first_unit, last_unit) of `unit_size` tokens each, unit u being tokens
     /// [u * unit_size, (u + 1) * unit_size). A unit is a block or, with unit_size 1, a token.

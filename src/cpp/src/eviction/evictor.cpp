@@ -167,7 +167,7 @@ void Evictor::rotate_in_place(SlotTable& slots, const LayerCache& cache,
 
 std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
                                     const std::vector<BlockId>& blocks, size_t held,
-                                    size_t num_dropped) const {
+                                    size_t num_dropped, bool is_prefilling) const {
     const LayerCache& cache = m_layers[layer];
     std::vector<size_t> slots(num_dropped);
     if (drops_oldest(cache.description())) {
@@ -178,6 +178,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     const bool whole = m_config.resolved_granularity() == EvictionGranularity::BLOCK;
     EvictionView view;
     view.layer = cache.description().layer;
+    view.is_prefilling = is_prefilling;
     view.num_tokens = held;
     view.unit_size = whole ? m_block_size : 1;
     view.first_unit = (m_config.get_start_size() + view.unit_size - 1) / view.unit_size;
@@ -219,7 +220,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
 }
 
 EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId>& blocks,
-                                 size_t held, size_t count,
+                                 size_t held, size_t count, bool is_prefilling,
                                  const std::function<size_t(size_t)>& references) const {
     prepare(state, held);
     EvictionDecision decision;
@@ -227,7 +228,7 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     std::vector<size_t> votes(blocks.size(), 0);
     decision.dropped.resize(m_layers.size());
     const auto choose_of = [&](size_t l) {
-        decision.dropped[l] = choose(l, state, blocks, held, count);
+        decision.dropped[l] = choose(l, state, blocks, held, count, is_prefilling);
     };
     if (m_config.custom_policy)  // one that may need a lock, or remember the layer before
         for (size_t l = 0; l < m_layers.size(); ++l) choose_of(l);

@@ -66,10 +66,11 @@ public:
                  const std::vector<const float*>& scores) const;
     /// Tokens that must go before another one is computed; 0 if it fits.
     size_t due(size_t held) const;
-    /// What goes. `references` tells how many hold an entry. Throws what the policy throws and
-    /// InvalidArgument for a wrong answer; nothing has changed then.
+    /// What goes. `is_prefilling` as in EvictionView; `references` tells how many hold an entry.
+    /// Throws what the policy throws and InvalidArgument for a wrong answer; nothing has changed
+    /// then.
     EvictionDecision decide(EvictionState& state, const std::vector<BlockId>& blocks, size_t held,
-                            size_t count,
+                            size_t count, bool is_prefilling,
                             const std::function<size_t(size_t entry)>& references) const;
     /// Moves survivors, and updates the slot tables as if the released entries were gone from
     /// `blocks`, which the caller does next. No entry of decision.written may be shared.
@@ -79,7 +80,8 @@ public:
 private:
     void prepare(EvictionState& state, size_t held) const;
     std::vector<size_t> choose(size_t layer, const EvictionState& state,
-                               const std::vector<BlockId>& blocks, size_t held, size_t count) const;
+                               const std::vector<BlockId>& blocks, size_t held, size_t count,
+                               bool is_prefilling) const;
     /// Rotates the keys of a layer whose slots have closed up, over the blocks that stay.
     void rotate_in_place(SlotTable& slots, const LayerCache& cache,
                          const std::vector<BlockId>& blocks) const;

@@ -165,18 +165,21 @@ std::vector<double> ranks(const std::vector<double>& value) {
     return rank;
 }
 
-/// Keeps a unit for the better of two ranks: attention finds what the question in a prompt asks
-/// for, and a key unlike the others what is asked for later.
+/// Keeps the tokens that received the most attention, which finds what the question in a prompt
+/// asks for. While there is more of the prompt to read the question is not known: then a unit is
+/// kept for the better of two ranks, and a key unlike the others keeps what is asked for later.
 class Hybrid final : public EvictionPolicy {
 public:
     explicit Hybrid(const CacheEvictionConfig& config) : m_observed(accumulated_queries(config)) {}
     ObservedQueries observed() const override { return m_observed; }
     void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
-        std::vector<double> unlike = likeness_to_mean_key(view, 0, view.num_tokens);
-        for (double& v : unlike) v = -v;
-        std::vector<double> value = ranks(sum_by_unit(view, unlike));
-        const auto attended = ranks(sum_by_unit(view, scores_by_lifetime(view)));
-        for (size_t i = 0; i < value.size(); ++i) value[i] = std::max(value[i], attended[i]);
+        std::vector<double> value = ranks(sum_by_unit(view, scores_by_lifetime(view)));
+        if (view.is_prefilling) {
+            std::vector<double> unlike = likeness_to_mean_key(view, 0, view.num_tokens);
+            for (double& v : unlike) v = -v;
+            const auto rank = ranks(sum_by_unit(view, unlike));
+            for (size_t i = 0; i < value.size(); ++i) value[i] = std::max(value[i], rank[i]);
+        }
         drop_least(view, value, count, dropped);
     }
 
@@ -353,7 +356,10 @@ const std::vector<EvictionPolicyKind>& eviction_policies() {
          "what carries a share of the attention stays, and of the rest the keys least like the "
          "others (after R-KV, Cai et al. 2025, arXiv:2505.24133)",
          "adaptive_rkv_config", true, &made<AdaptiveRKV>, &check_adaptive_rkv},
-        {"hybrid", "lowest in the better of two ranks goes: norm_sum's and key_diff's",
+        {"hybrid",
+         "what norm_sum drops; while a prompt is still read, lowest in the better of two ranks "
+         "goes: "
+         "norm_sum's and key_diff's",
          "snapkv_window_size", true, &made<Hybrid>},
         {"key_norm", "keys of the greatest L2 norm go (Devoto et al. 2024, arXiv:2406.11430)", "",
          false, &made_of<drop_longest>},

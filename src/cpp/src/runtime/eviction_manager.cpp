@@ -85,6 +85,7 @@ EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t count) c
     try {
         return m_evictor.decide(
             *sequence.eviction, sequence.blocks, sequence.num_slots(), count,
+            sequence.is_prefilling(),
             [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
     } catch (const std::exception& error) {
         throw PolicyError(error.what());
