@@ -47,6 +47,7 @@ def fitting_eviction(
         "max_cache_size": blocks * _BLOCK,
         "apply_rotation": True,
         "evict_during_prefill": True,
+        "policy": "hybrid",  # what was said is asked for later
     }
 
 
