@@ -144,7 +144,8 @@ private:
     std::vector<size_t> m_order;  // those that are left, the best first
 };
 
-/// Of every token of a row, with XTC as often as it happens, and Mirostat's limit of a first token.
+/// The probability of each token of a row, with XTC as often as it happens, and with Mirostat's
+/// limit of a first token.
 inline std::vector<double> expected_probabilities(const GenerationConfig& config,
                                                   const std::vector<float>& logits) {
     const double mu = 2 * double(config.mirostat_tau), xtc = double(config.xtc_probability);
@@ -154,9 +155,9 @@ inline std::vector<double> expected_probabilities(const GenerationConfig& config
     return expected;
 }
 
-/// As many draws as a distribution is compared by, of which AddressSanitizer, where each takes ten
-/// times as long, gets a tenth: in what it looks at one is as another, and the bound below is in
-/// deviations, which hold for any number.
+/// The number of draws that a distribution is compared by. Under AddressSanitizer, where a draw
+/// takes ten times as long, it is a tenth: every draw runs the same code, and the bound below
+/// counts in deviations, which hold for any number.
 inline constexpr size_t draws(size_t count) {
 #if defined(__SANITIZE_ADDRESS__)
     return count / 10;

@@ -358,8 +358,7 @@ const std::vector<EvictionPolicyKind>& eviction_policies() {
          "adaptive_rkv_config", true, &made<AdaptiveRKV>, &check_adaptive_rkv},
         {"hybrid",
          "what norm_sum drops; while a prompt is still read, lowest in the better of two ranks "
-         "goes: "
-         "norm_sum's and key_diff's",
+         "goes: norm_sum's and key_diff's",
          "snapkv_window_size", true, &made<Hybrid>},
         {"key_norm", "keys of the greatest L2 norm go (Devoto et al. 2024, arXiv:2406.11430)", "",
          false, &made_of<drop_longest>},
