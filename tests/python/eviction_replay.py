@@ -79,8 +79,8 @@ class Replay:
         assert len(kinds) == 1
         return masks[kinds.pop()]
 
-    def run(self, tokens: list[int]) -> torch.Tensor:
-        """Logits [tokens, vocabulary]."""
+    def run(self, tokens: list[int], kept: int) -> torch.Tensor:
+        """Logits [kept, vocabulary] of the last tokens."""
         first = self.held if self.rotation else self.processed
         with torch.no_grad():
             logits = self.model(
@@ -88,9 +88,10 @@ class Replay:
                 past_key_values=self.cache,
                 position_ids=torch.arange(first, first + len(tokens))[None],
                 attention_mask=self.mask(len(tokens)),
+                logits_to_keep=max(kept, 1),  # 0 is all of them
             ).logits[0]
         self.processed += len(tokens)
-        return logits
+        return logits[len(logits) - kept :]
 
     def evict(self, layer: int, slots: np.ndarray) -> None:
         entry = self.cache.layers[layer]
@@ -144,7 +145,9 @@ def replayed(
         length = len(tokens) - replay.processed
         if remaining:
             length = min(length, remaining[0][1] - replay.held)
-        logits.append(replay.run(tokens[replay.processed : replay.processed + length]))
+        end = replay.processed + length
+        kept = min(max(end - len(prompt) + 1, 0), length)
+        logits.append(replay.run(tokens[replay.processed : end], kept))
         if not remaining or replay.held != remaining[0][1]:
             continue
         count = len(remaining[0][2])
@@ -156,4 +159,4 @@ def replayed(
             assert asked == layer and len(slots) == count
             replay.evict(layer, slots)
     assert not remaining
-    return torch.cat(logits)[len(prompt) - 1 :].double().log_softmax(-1).numpy()
+    return torch.cat(logits).double().log_softmax(-1).numpy()

@@ -22,7 +22,6 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
 import pagewheel
 from benchmarks.prompts import real_text
-from pagewheel.convert import convert
 from pagewheel.convert.gguf.blocks import decode
 from pagewheel.convert.gguf.file import GGUFFile
 from pagewheel.convert.gguf.vocabulary import read_vocabulary
@@ -30,13 +29,8 @@ from pagewheel.convert.weights.weight import DenseWeight, Weight, dense_f32
 
 
 @pytest.fixture(scope="module")
-def folder(gemma3_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return convert(gemma3_file, tmp_path_factory.mktemp("converted") / "gemma3", progress=False)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(folder: Path) -> pagewheel.Tokenizer:
-    return pagewheel.Tokenizer(folder)
+def tokenizer(gemma3_folder: Path) -> pagewheel.Tokenizer:
+    return pagewheel.Tokenizer(gemma3_folder)
 
 
 def tokens(tokenizer: pagewheel.Tokenizer, text: str, count: int) -> list[int]:
@@ -60,7 +54,8 @@ def values_of(weight: Weight) -> Any:
     return (groups * weight.scale.astype(np.float32)[..., None]).reshape(weight.shape)
 
 
-def dequantised(path: Path) -> Gemma3ForCausalLM:
+@pytest.fixture(scope="module")
+def model(gemma3_file: Path) -> Gemma3ForCausalLM:
     """transformers' model with the weights that the file's constants stand for, which
     test_weight_constants.py compares with the gguf package's.
     """
@@ -80,7 +75,7 @@ def dequantised(path: Path) -> Gemma3ForCausalLM:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GEMMA3, config.num_hidden_layers)
     with torch.device("meta"):
         model = Gemma3ForCausalLM(config)
-    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(gemma3_file).tensors}
     state = {}
     for name in model.state_dict():
         if name == "lm_head.weight":
@@ -99,38 +94,42 @@ def dequantised(path: Path) -> Gemma3ForCausalLM:
 
 
 def test_logits_and_text_are_transformers(
-    gemma3_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
+    gemma3_folder: Path, model: Gemma3ForCausalLM, tokenizer: pagewheel.Tokenizer
 ) -> None:
     ids = tokens(tokenizer, real_text(None), 600)  # beyond the window of 512
-    model = dequantised(gemma3_file)
     with torch.no_grad():
         expected = model(torch.tensor([ids])).logits[0].numpy()
         prompt = torch.tensor([ids[:100]])
         continued = model.generate(prompt, max_new_tokens=32, do_sample=False)[0, 100:].tolist()
-    del model
-    decoder = Decoder(folder)
+    decoder = Decoder(gemma3_folder)
     got = np.concatenate([decoder(ids[:560]), *(decoder([token]) for token in ids[560:])])
     assert relative(got, expected) < 5e-4
     for backend in ("native", "openvino"):
-        pipeline = pagewheel.LLMPipeline(folder, "CPU", {**F32, "attention_backend": backend})
+        pipeline = pagewheel.LLMPipeline(
+            gemma3_folder, "CPU", {**F32, "attention_backend": backend}
+        )
         encoded = pagewheel.TokenizedInputs(np.array([ids[:100]]), np.ones((1, 100), np.int64))
         assert pipeline.generate(encoded, greedy(32)).tokens[0] == continued
 
 
-def test_every_matrix_runs_on_pagewheels_kernels(folder: Path) -> None:
-    assert pagewheel._pagewheel.describe_operations(str(folder)).left == []
+def test_every_matrix_runs_on_pagewheels_kernels(gemma3_folder: Path) -> None:
+    assert pagewheel._pagewheel.describe_operations(str(gemma3_folder)).left == []
 
 
 def test_evictions_with_rotation_equal_a_replay_in_transformers(
-    gemma3_file: Path, folder: Path, tokenizer: pagewheel.Tokenizer
+    gemma3_folder: Path, model: Gemma3ForCausalLM, tokenizer: pagewheel.Tokenizer
 ) -> None:
     """Keys of both rotary bases are rotated. A policy chooses in every layer while the budget is
     less than the windows of 512; beyond them, layers that slide lose their oldest tokens."""
-    model = dequantised(gemma3_file)
     ids = tokens(tokenizer, real_text(None), 640)
     for granularity, budget, length in (("block", 128, 200), ("token", 576, 640)):
         policy, generated, log_probs = run_with_recorded_evictions(
-            folder, ids[:length], 60, (32, 32, budget), apply_rotation=True, granularity=granularity
+            gemma3_folder,
+            ids[:length],
+            60,
+            (32, 32, budget),
+            apply_rotation=True,
+            granularity=granularity,
         )
         replay = Replay(model, rotation=True)
         oldest = replay.slides if budget > 512 else lambda _layer: False
