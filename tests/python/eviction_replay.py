@@ -38,6 +38,33 @@ def rotated_back(keys: torch.Tensor, inv_freq: torch.Tensor, by: torch.Tensor) -
     return torch.cat([a * cos + b * sin, b * cos - a * sin, rest], -1).float()
 
 
+class Watching(Recorded):
+    """Takes down what a policy that asks for queries sees, too: by decision, the view's arrays."""
+
+    def __init__(self, **observed: Any) -> None:
+        super().__init__()
+        self.asked = pagewheel.ObservedQueries(**observed, queries=True)
+        self.seen: list[dict[str, np.ndarray]] = []
+
+    def observed(self) -> pagewheel.ObservedQueries:
+        return self.asked
+
+    def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
+        tokens = (0, view.num_tokens)
+        self.seen.append(
+            {
+                "positions": view.positions,
+                "keys": view.keys_before_rotation(*tokens),
+                "values": view.values(*tokens),
+                "count": np.array(view.num_queries),
+                "mean_query": view.mean_query,
+                "mean_amplitude": view.mean_amplitude,
+                "frequencies": view.inverse_frequencies,
+            }
+        )
+        return super().drop(view, count)
+
+
 class Replay:
     """A model's cache, evicted from as recorded."""
 
@@ -109,10 +136,11 @@ def run_with_recorded_evictions(
     new_tokens: int,
     sizes: tuple[int, int, int],
     properties: dict[str, str] = F32,
+    policy: Recorded | None = None,
     **options: Any,
 ) -> tuple[Recorded, list[int], list[float]]:
     """Greedy tokens and their log-probabilities."""
-    policy = Recorded()
+    policy = policy or Recorded()
     scheduler = pagewheel.SchedulerConfig()
     scheduler.num_kv_blocks = 40
     scheduler.use_cache_eviction = True

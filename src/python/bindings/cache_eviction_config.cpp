@@ -44,14 +44,40 @@ auto copied(const View& self) {
     return py::array_t<T>(py::ssize_t(view.num_tokens), view.*array);
 }
 
-py::array_t<float> read_keys(const View& self, size_t first, size_t last) {
+/// What `read` writes of tokens [first, last).
+template <auto read, auto width>
+py::array_t<float> read_tokens(const View& self, size_t first, size_t last) {
     const EvictionView& view = self.get();
     if (first > last || last > view.num_tokens)
-        throw py::value_error("keys(" + std::to_string(first) + ", " + std::to_string(last) +
-                              "): allowed are tokens 0 to " + std::to_string(view.num_tokens));
-    py::array_t<float> keys({last - first, view.kv_heads, view.head_size});
-    view.read_keys(first, last, keys.mutable_data());
-    return keys;
+        throw py::value_error("tokens " + std::to_string(first) + " to " + std::to_string(last) +
+                              ": allowed are tokens 0 to " + std::to_string(view.num_tokens));
+    if (!(view.*read)) throw py::value_error("before rotation: observed() did not ask for queries");
+    py::array_t<float> rows({last - first, view.kv_heads, view.*width});
+    (view.*read)(first, last, rows.mutable_data());
+    return rows;
+}
+
+/// The view, if it has seen queries.
+const EvictionView& with_queries(const View& self) {
+    if (self.get().num_queries == 0)
+        throw py::value_error(
+            "no queries were observed: ObservedQueries(queries=True) asks for them");
+    return self.get();
+}
+
+py::array_t<float> mean_query(const View& self) {
+    const EvictionView& view = with_queries(self);
+    return py::array_t<float>({view.heads, view.head_size}, view.mean_query);
+}
+
+py::array_t<float> mean_amplitude(const View& self) {
+    const EvictionView& view = with_queries(self);
+    return py::array_t<float>({view.heads, view.rotary_dims / 2}, view.mean_amplitude);
+}
+
+py::array_t<double> inverse_frequencies(const View& self) {
+    const EvictionView& view = with_queries(self);
+    return py::array_t<double>(py::ssize_t(view.rotary_dims / 2), view.inverse_frequencies);
 }
 
 /// Calls the methods of a Python subclass, whatever thread steps.
@@ -110,15 +136,19 @@ void bind_policy(py::module_& module) {
         module, "ObservedQueries",
         "Which attention a policy wants to see: queries before a decision.");
     observed
-        .def(py::init([](size_t prompt, size_t decode, bool accumulate) {
-                 return ObservedQueries{prompt, decode, accumulate};
+        .def(py::init([](size_t prompt, size_t decode, bool accumulate, bool queries) {
+                 return ObservedQueries{prompt, decode, accumulate, queries};
              }),
-             py::arg("prompt") = 0, py::arg("decode") = 0, py::arg("accumulate") = false)
+             py::arg("prompt") = 0, py::arg("decode") = 0, py::arg("accumulate") = false,
+             py::arg("queries") = false)
         .def_readwrite("prompt", &ObservedQueries::prompt, "Last queries of the prompt.")
         .def_readwrite("decode", &ObservedQueries::decode,
                        "Last queries before a decision, while generating.")
         .def_readwrite("accumulate", &ObservedQueries::accumulate,
-                       "Scores are kept over decisions; else they start from zero after each.");
+                       "Scores are kept over decisions; else they start from zero after each.")
+        .def_readwrite("queries", &ObservedQueries::queries,
+                       "The means of these queries are wanted, too; of a step's, those of the last "
+                       "64. Refused with OpenVINO's attention.");
     observed.attr("ALL") = ObservedQueries::all;
 
     py::class_<View> view(module, "EvictionView",
@@ -128,7 +158,8 @@ Tokens are in the order of their positions. Units [first_unit, last_unit) may go
 [u * unit_size, (u + 1) * unit_size): a block or, with unit_size 1, a token. Arrays are copies,
 which may be kept; the view itself is valid during the call only.)");
     using V = EvictionView;
-    add_numbers<&V::layer, &V::num_tokens, &V::unit_size, &V::first_unit, &V::last_unit>(view);
+    add_numbers<&V::layer, &V::num_tokens, &V::unit_size, &V::first_unit, &V::last_unit,
+                &V::num_queries>(view);
     view.def_property_readonly(
             "is_prefilling", [](const View& self) { return self.get().is_prefilling; },
             "More of the prompt is to be read: nobody knows yet what it asks for.")
@@ -140,9 +171,24 @@ which may be kept; the view itself is valid during the call only.)");
         .def_property_readonly(
             "positions", &copied<&EvictionView::positions>,
             "int64 [num_tokens]: the tokens' numbers in the sequence, ascending.")
-        .def("keys", &read_keys, py::arg("first"), py::arg("last"),
+        .def("keys", &read_tokens<&V::read_keys, &V::head_size>, py::arg("first"), py::arg("last"),
              "float32 [last - first, kv heads, head size]: keys of tokens [first, last), as "
-             "cached.");
+             "cached.")
+        .def("values", &read_tokens<&V::read_values, &V::value_size>, py::arg("first"),
+             py::arg("last"),
+             "float32 [last - first, kv heads, value size]: values of tokens [first, last).")
+        .def("keys_before_rotation", &read_tokens<&V::read_keys_before_rotation, &V::head_size>,
+             py::arg("first"), py::arg("last"),
+             "As keys(), before their rotation: with d rotary dimensions, pairs that rotate are "
+             "(i, i + d / 2). As what follows there if observed() asks for queries.")
+        .def_property_readonly("mean_query", &mean_query,
+                               "float32 [heads, head size]: of the observed queries, before their "
+                               "rotation.")
+        .def_property_readonly("mean_amplitude", &mean_amplitude,
+                               "float32 [heads, d / 2]: of each pair that rotates.")
+        .def_property_readonly("inverse_frequencies", &inverse_frequencies,
+                               "float64 [d / 2]: radians by which each pair rotates at each "
+                               "position.");
 
     py::class_<EvictionPolicy, PythonPolicy, py::smart_holder>(
         module, "EvictionPolicy",
@@ -238,6 +284,8 @@ score_pooling: a score is pooled over that many tokens around it; odd. 1: it sta
   with granularity "token", else 1.
 score_pooling_mode: ROOT_MEAN, the square of the mean root, or MAX.
 evict_during_prefill: prompts are evicted while they are computed, not only after.
+decision_delay: a prompt is evicted that many tokens after its end, whose queries say best what is
+  needed. It is held whole until then, if blocks are free.
 
 Policies:
 )";
@@ -274,14 +322,14 @@ void bind_cache_eviction_config(py::module_& module) {
     bind_policy(module);
     read_write<&C::aggregation_mode, &C::apply_rotation, &C::snapkv_window_size, &C::kvcrush_config,
                &C::adaptive_rkv_config, &C::score_pooling, &C::score_pooling_mode,
-               &C::evict_during_prefill>(config);
+               &C::evict_during_prefill, &C::decision_delay>(config);
     config
         .def(py::init([](size_t start_size, size_t recent_size, size_t max_cache_size,
                          AggregationMode aggregation_mode, bool apply_rotation,
                          size_t snapkv_window_size, const std::optional<KVCrushConfig>& kvcrush,
                          const py::object& policy, const py::object& granularity,
                          size_t score_pooling, ScorePooling score_pooling_mode,
-                         bool evict_during_prefill,
+                         bool evict_during_prefill, size_t decision_delay,
                          const std::optional<AdaptiveRKVConfig>& adaptive_rkv) {
                  C config(start_size, recent_size, max_cache_size, aggregation_mode, apply_rotation,
                           snapkv_window_size, kvcrush.value_or(KVCrushConfig()));
@@ -290,6 +338,7 @@ void bind_cache_eviction_config(py::module_& module) {
                  config.score_pooling = score_pooling;
                  config.score_pooling_mode = score_pooling_mode;
                  config.evict_during_prefill = evict_during_prefill;
+                 config.decision_delay = decision_delay;
                  config.adaptive_rkv_config = adaptive_rkv.value_or(AdaptiveRKVConfig());
                  config.validate();
                  return config;
@@ -300,7 +349,8 @@ void bind_cache_eviction_config(py::module_& module) {
              py::arg("kvcrush_config") = py::none(), py::kw_only(), py::arg("policy") = "",
              py::arg("granularity") = "auto", py::arg("score_pooling") = 0,
              py::arg_v("score_pooling_mode", ScorePooling::ROOT_MEAN, "ScorePooling.ROOT_MEAN"),
-             py::arg("evict_during_prefill") = false, py::arg("adaptive_rkv_config") = py::none())
+             py::arg("evict_during_prefill") = false, py::arg("decision_delay") = 0,
+             py::arg("adaptive_rkv_config") = py::none())
         .def_property("policy", &policy_of, &set_policy)
         .def_property(
             "granularity", [](const C& c) { return c.granularity; },

@@ -181,6 +181,7 @@ def _wrong_property(message: str) -> typer.BadParameter:
 
 
 _EVICTION_SIZES = {"start": "start_size", "recent": "recent_size", "max": "max_cache_size"}
+_EVICTION_NUMBERS = {**_EVICTION_SIZES, "delay": "decision_delay"}
 _EVICTION_NAMES = ("policy", "granularity")
 _MAX_EVICTION_SIZE = 2**31 - 1
 _EVICTION_FLAGS = {"rotate": "apply_rotation", "prefill": "evict_during_prefill"}
@@ -191,6 +192,7 @@ _EVICTION_HELP = (
     "Keep each sequence's cache within max tokens, its start and recent ones among them: "
     "start=32,recent=128,max=672; ,rotate keeps positions contiguous, "
     ",prefill evicts from prompts while they are computed: they may exceed the context; "
+    ",delay=N evicts from a prompt N tokens after its end; "
     ",policy=NAME and ,granularity=KIND choose what goes. On CPU."
 )
 
@@ -226,12 +228,12 @@ def _eviction_argument(item: str) -> tuple[str, Any]:
         return _EVICTION_FLAGS[item], True
     if name in _EVICTION_NAMES and value:
         return name, value
-    if name in _EVICTION_SIZES and equals:
+    if name in _EVICTION_NUMBERS and equals:
         if not re.fullmatch(r"[0-9]{1,10}", value) or int(value) > _MAX_EVICTION_SIZE:
             raise _wrong_eviction(
                 f"{name} is {value[:40]!r}; allowed: 0 to {_MAX_EVICTION_SIZE} tokens"
             )
-        return _EVICTION_SIZES[name], int(value)
+        return _EVICTION_NUMBERS[name], int(value)
     raise _wrong_eviction(f"{item[:40]!r}: {_EXPECTED}")
 
 

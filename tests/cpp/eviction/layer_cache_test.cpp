@@ -130,5 +130,29 @@ TEST(LayerCache, RotatesKeysBackInPlace) {
             }
 }
 
+TEST(LayerRotary, TakesRotationBackToPairsInHalves) {
+    constexpr size_t dims = 6, rows = 3;
+    std::mt19937 random(5);
+    std::normal_distribution<float> normal;
+    for (bool interleaved : {false, true})
+        for (int64_t position : {0, 1, 5000}) {
+            const LayerRotary rotary{dims, interleaved, 0, {1.0, 0.25, 0.0625}};
+            std::vector<float> before(rows * key_size), rotated(before.size());
+            for (float& x : before) x = normal(random);
+            rotated = before;
+            for (size_t row = 0; row < before.size(); row += key_size)
+                for (size_t i = 0; i < dims / 2; ++i) {
+                    const double angle = double(position) * rotary.inverse_frequencies[i];
+                    const double a = before[row + i], b = before[row + i + dims / 2];
+                    rotated[row + (interleaved ? 2 * i : i)] =
+                        float(a * std::cos(angle) - b * std::sin(angle));
+                    rotated[row + (interleaved ? 2 * i + 1 : i + dims / 2)] =
+                        float(a * std::sin(angle) + b * std::cos(angle));
+                }
+            rotary.take_back(position, rows, key_size, rotated.data());
+            for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(rotated[i], before[i], 1e-6);
+        }
+}
+
 }  // namespace
 }  // namespace pagewheel

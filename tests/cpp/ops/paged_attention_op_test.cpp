@@ -118,6 +118,49 @@ TEST(PagedAttentionOp, ServesAValidBatch) {
     EXPECT_NEAR(mass, 2.0f, 1e-5f);
 }
 
+TEST(PagedAttentionOp, TellsTheObservedQueries) {
+    for (const bool writes : {true, false}) {
+        Fixture fixture;
+        fixture.attributes.config.write_kv_cache = writes;
+        fixture.tables.score_windows = {2, 1};
+        fixture.layer().num_queries = 3 * 16;
+        if (!writes) fixture.layer().num_scores = fixture.layer().num_queries = 0;
+        fixture.evaluate();
+        ov::Tensor& tensor = fixture.inputs[Input::batch_tables];
+        const auto observed =
+            kernels::BatchTables(tensor.data<int32_t>(), tensor.get_size(), 0).observed_queries;
+        if (!writes) {
+            EXPECT_EQ(observed.size, 0u);
+            continue;
+        }
+        // The last two of the five tokens of the first sequence, and the one of the other.
+        const auto* queries = fixture.inputs[Input::query].data<const float>();
+        EXPECT_TRUE(std::equal(observed.values, observed.values + observed.size, queries + 3 * 16));
+        EXPECT_EQ(observed.size, 48u);
+        fixture.layer().num_queries = 2 * 16;
+        EXPECT_EQ(fixture.refusal(), "queries has 32 entries, expected 3 rows of 16");
+    }
+}
+
+TEST(PagedAttentionOp, TellsTheLast64QueriesOfALongWindow) {
+    Fixture fixture;
+    fixture.floats(Input::query, {91, 16});
+    fixture.floats(Input::key, {91, 8});
+    fixture.floats(Input::value, {91, 8});
+    fixture.tables = {};
+    fixture.tables.add(0, 90, {3, 1, 2, 0, 5, 6});
+    fixture.tables.add(20, 1, {7, 4});
+    fixture.tables.score_windows = {90, 1};
+    fixture.layer().num_scores = 90 + 21;
+    fixture.layer().num_queries = 65 * 16;
+    fixture.evaluate();
+    ov::Tensor& tensor = fixture.inputs[Input::batch_tables];
+    const auto observed =
+        kernels::BatchTables(tensor.data<int32_t>(), tensor.get_size(), 0).observed_queries;
+    const auto* queries = fixture.inputs[Input::query].data<const float>();
+    EXPECT_TRUE(std::equal(observed.values, observed.values + observed.size, queries + 26 * 16));
+}
+
 /// The fixture's batch with its tables as layer 1 of 3; layer 0 has other blocks and no rotation,
 /// and nothing says anything about layer 2.
 Fixture of_layer(const Fixture& alone) {
@@ -344,18 +387,18 @@ TEST(PagedAttentionOp, SectionsThatLeadOutOfTheTablesAreRefused) {
         return fixture.refusal(packed);
     };
     EXPECT_EQ(refused(0, 0), "the tables have 0 layers, expected at least 1");
-    EXPECT_EQ(refused(0, 1000), "the tables are 152 entries, expected at least 10020");
-    EXPECT_EQ(refused(1, 153), "scores begin at 153, expected 50 to 152");
-    EXPECT_EQ(refused(1, -1), "scores begin at -1, expected 50 to 152");
-    EXPECT_EQ(refused(2, 49), "section 0 has 2 entries from 49 on, expected them in 50 to 100");
-    EXPECT_EQ(refused(3, -1), "section 0 has -1 entries from 50 on, expected them in 50 to 100");
+    EXPECT_EQ(refused(0, 1000), "the tables are 158 entries, expected at least 12020");
+    EXPECT_EQ(refused(1, 159), "scores begin at 159, expected 56 to 158");
+    EXPECT_EQ(refused(1, -1), "scores begin at -1, expected 56 to 158");
+    EXPECT_EQ(refused(2, 55), "section 0 has 2 entries from 55 on, expected them in 56 to 106");
+    EXPECT_EQ(refused(3, -1), "section 0 has -1 entries from 56 on, expected them in 56 to 106");
     EXPECT_EQ(refused(3, 2147483647),
-              "section 0 has 2147483647 entries from 50 on, expected them in 50 to 100");
+              "section 0 has 2147483647 entries from 56 on, expected them in 56 to 106");
     // Scores over the tables would change what was checked.
     using Layout = kernels::BatchTablesLayout;
     const size_t scores = 2 + 2 * Layout::index_of(1, Layout::scores);
     EXPECT_EQ(refused(scores, 64),
-              "section 18 has 26 entries from 64 on, expected them in 100 to 152");
+              "section 19 has 26 entries from 64 on, expected them in 106 to 158");
     Fixture beyond = of_layer(Fixture());
     const ov::Tensor packed = beyond.packed();
     beyond.attributes.layer = 3;
@@ -470,15 +513,18 @@ TEST(PagedAttentionOp, FuzzedTablesForAllLayersAreServedOrRefused) {
     const int32_t odd[] = {-2147483647 - 1, -1, 0, 1, 2, 3, 7, 8, 26, 50, 100, 120, 2147483647};
     std::mt19937 random(2);
     size_t served = 0, refused = 0;
-    const Fixture fixtures[] = {of_layer(Fixture(CacheFormat::f32)),
-                                of_layer(Fixture(CacheFormat::u8))};
+    Fixture fixtures[] = {of_layer(Fixture(CacheFormat::f32)), of_layer(Fixture(CacheFormat::u8))};
+    for (Fixture& fixture : fixtures) {
+        fixture.layer().num_queries = 16;
+        fixture.tables.layers[0].num_queries = 16;
+    }
     for (int i = 0; i < 50000; ++i) {
         Fixture fixture = fixtures[random() % 2];
         // As many words as are needed, so that sanitizers see what is beyond.
         ov::Tensor tables = fixture.packed();
-        ASSERT_EQ(tables.get_size(), 152u);
+        ASSERT_EQ(tables.get_size(), 190u);
         for (unsigned changes = 1 + random() % 3; changes > 0; --changes)
-            tables.data<int32_t>()[random() % 100] = odd[random() % 13];
+            tables.data<int32_t>()[random() % 106] = odd[random() % 13];
         ++(serves(fixture, tables) ? served : refused);
     }
     EXPECT_GT(served, 5000u);

@@ -13,7 +13,7 @@ namespace pagewheel {
 struct LayerTableValues {
     std::vector<int32_t> block_indices, rotated_block_indices, rotation_deltas;
     std::vector<float> rotation_trig_lut;
-    size_t num_scores = 0;
+    size_t num_scores = 0, num_queries = 0;
 };
 
 /// Sections of a batch; sizes and contents are the test's to get right or wrong.
@@ -51,7 +51,7 @@ struct TableValues {
         for (const LayerTableValues& layer : layers)
             words += layer.block_indices.size() + layer.rotated_block_indices.size() +
                      layer.rotation_deltas.size() + layer.rotation_trig_lut.size() +
-                     layer.num_scores;
+                     layer.num_scores + layer.num_queries;
         return words;
     }
 
@@ -80,8 +80,10 @@ struct TableValues {
             add(Layout::index_of(l, Layout::rotation_trig_lut), layers[l].rotation_trig_lut);
         }
         writer.begin_scores();
-        for (size_t l = 0; l < layers.size(); ++l)
+        for (size_t l = 0; l < layers.size(); ++l) {
             writer.add(Layout::index_of(l, Layout::scores), layers[l].num_scores);
+            writer.add(Layout::index_of(l, Layout::queries), layers[l].num_queries);
+        }
     }
 };
 

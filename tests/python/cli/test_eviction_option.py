@@ -15,12 +15,13 @@ SIZES = "start=32,recent=64,max=192"
 
 
 def test_sizes_rotation_and_policy_are_those_that_were_given() -> None:
-    found = eviction_arguments(f"{SIZES},rotate,policy=streaming,granularity=token")
+    found = eviction_arguments(f"{SIZES},rotate,delay=8,policy=streaming,granularity=token")
     scheduler = scheduler_with(found)
     config = scheduler.cache_eviction_config
     assert scheduler.use_cache_eviction
     assert (config.get_start_size(), config.get_recent_size()) == (32, 64)
     assert config.get_max_cache_size() == 192
+    assert config.decision_delay == 8
     assert config.apply_rotation
     assert not config.evict_during_prefill
     assert not scheduler_with(eviction_arguments(SIZES)).cache_eviction_config.apply_rotation

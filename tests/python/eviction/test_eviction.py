@@ -95,6 +95,37 @@ def test_a_sequence_holds_no_more_than_its_budget(
     assert pipeline.get_metrics().cache_usage == 0
 
 
+@pytest.mark.parametrize("policy", ["norm_sum", "snapkv", "streaming"])
+def test_a_decision_may_wait_for_tokens_of_the_answer(tiny_folder: Path, policy: str) -> None:
+    """Until it falls the text is that without eviction, and then the budget holds."""
+    expected = generate(make_pipeline(tiny_folder, None), tokens(200), 20)
+    pipeline = make_pipeline(tiny_folder, eviction(policy, decision_delay=20))
+    handle = pipeline.add_request(0, tokens(200), greedy(150, logprobs=1))
+    blocks = []
+    while pipeline.has_non_finished_requests():
+        pipeline.step()
+        blocks.append(round(pipeline.get_metrics().cache_usage))
+    output = handle.read_all()[0]
+    assert output.generated_ids[:20] == expected[0]
+    np.testing.assert_allclose(output.generated_log_probs[:20], expected[1], atol=1e-4)
+    assert blocks[0] == blocks[19] == 7  # 200 tokens and the 20 that follow
+    assert len(blocks) == 150
+    assert max(blocks[20:]) <= BUDGET // BLOCK
+
+
+def test_a_decision_that_waits_needs_no_more_than_the_pool(tiny_folder: Path) -> None:
+    for shared in (False, True):
+        config = eviction(decision_delay=200)
+        pipeline = make_pipeline(
+            tiny_folder, config, num_kv_blocks=10, enable_prefix_caching=shared
+        )
+        prompts = [tokens(250), tokens(250, 2), tokens(220), tokens(250)]
+        handles = [pipeline.add_request(i, p, greedy(300)) for i, p in enumerate(prompts)]
+        drain(pipeline)
+        assert [len(h.read_all()[0].generated_ids) for h in handles] == [300] * 4
+        assert pipeline.get_metrics().cache_usage == 0
+
+
 def test_prefixes_are_shared_and_change_nothing(tiny_folder: Path) -> None:
     """The same prompt twice, and one that goes on differently, equal cold runs."""
     prompt = tokens(200)
@@ -103,6 +134,7 @@ def test_prefixes_are_shared_and_change_nothing(tiny_folder: Path) -> None:
         for more in (
             {"granularity": "block"},
             {"evict_during_prefill": True, "granularity": "token"},
+            {"decision_delay": 20},
         ):
             # Equal tokens have keys of equal norm, so with single tokens the last bits decide,
             # which depend on the prefill chunks.
@@ -149,7 +181,7 @@ def test_it_combines_with_sampling_preemption_and_cancelling(tiny_folder: Path) 
 def test_samples_of_one_prompt_evict_as_if_alone(tiny_folder: Path) -> None:
     """Greedy siblings would be equal; sampled ones equal a run of their own seeds."""
     for granularity in ("block", "token"):
-        config = eviction("tova", granularity=granularity)
+        config = eviction("tova", granularity=granularity, decision_delay=8)
         both = make_pipeline(tiny_folder, config)
         sampled = {"do_sample": True, "top_k": 1}
         handle = both.add_request(0, tokens(200), greedy(200, num_return_sequences=2, **sampled))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
+import torch
 from conftest import F32
 from convert import tiny_llama, tiny_models
-from eviction_replay import Replay, replayed, run_with_recorded_evictions
+from eviction_replay import Replay, Watching, replayed, run_with_recorded_evictions
 from transformers import LlamaForCausalLM
 
 import pagewheel
@@ -147,6 +150,60 @@ def test_architectures_evict_and_rotate_by_their_own_rules(
     expected = replayed(replay, prompt, generated, decisions, replay.slides)
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=2e-3)
+
+
+def captured_before_rotation(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What the model's calls of apply_rotary_pos_emb get: queries, keys [tokens, heads, size]."""
+    calls = []
+    module = sys.modules[type(model).__module__]
+    rotate = module.apply_rotary_pos_emb
+
+    def spy(query: torch.Tensor, key: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        calls.append(tuple(x[0].transpose(0, 1).double().numpy() for x in (query, key)))
+        return rotate(query, key, *arguments, **options)
+
+    monkeypatch.setattr(module, "apply_rotary_pos_emb", spy)
+    return calls
+
+
+@pytest.mark.parametrize("rotation", [True, False])
+@pytest.mark.parametrize("name", ["llama3", "phi3", "glm4_moe"])
+def test_policies_see_keys_values_and_queries_before_rotation(
+    tmp_path: Path,
+    tokenizer_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    rotation: bool,
+) -> None:
+    """After a prompt of 200 tokens, the last 70 observed, in decision after decision."""
+    model: Any = convert_tiny(name, tmp_path, tokenizer_folder)
+    prompt = tiny_models.random_ids(200)
+    policy = Watching(prompt=70, decode=pagewheel.ObservedQueries.ALL, accumulate=True)
+    _, generated, _ = run_with_recorded_evictions(
+        tmp_path, prompt, 60, SIZES, policy=policy, apply_rotation=rotation, granularity="token"
+    )
+    calls = captured_before_rotation(model, monkeypatch)
+    replay = Replay(model, rotation)
+    replayed(replay, prompt, generated, policy.decisions)
+    layers = model.config.num_hidden_layers
+    assert len(policy.seen) >= 3 * layers
+    for seen, (layer, _, _) in zip(policy.seen, policy.decisions, strict=True):
+        queries = np.concatenate([query for query, _ in calls[layer::layers]])
+        keys = np.concatenate([key for _, key in calls[layer::layers]])
+        half = len(seen["frequencies"])
+        np.testing.assert_allclose(seen["keys"], keys[seen["positions"]], atol=1e-4)
+        # Of the prompt's last 70 the last 64, and all that were generated.
+        processed = seen["positions"][-1] + 1
+        observed = queries[200 - 64 : processed]
+        assert seen["count"] == len(observed)
+        np.testing.assert_allclose(seen["mean_query"], observed.mean(0), atol=1e-4)
+        amplitudes = np.hypot(observed[..., :half], observed[..., half : 2 * half])
+        np.testing.assert_allclose(seen["mean_amplitude"], amplitudes.mean(0), atol=1e-4)
+        # The first tokens stay, so the reference still holds their values.
+        first = replay.cache.layers[layer].values[0, :, : SIZES[0]].transpose(0, 1).numpy()
+        np.testing.assert_allclose(seen["values"][: SIZES[0]], first, atol=1e-4)
 
 
 @pytest.mark.parametrize("properties", [F32, OPENVINO])

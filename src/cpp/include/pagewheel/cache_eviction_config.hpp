@@ -66,7 +66,7 @@ enum class ScorePooling {
 /// Sizes are tokens. A cache has three areas: the start (attention sinks), which stays, the recent
 /// tokens, which stay, and what is between, of which the policy chooses what goes as soon as
 /// max_cache_size is reached. The names and defaults are openvino_genai's; policy, granularity,
-/// score_pooling and evict_during_prefill are pagewheel's.
+/// score_pooling, evict_during_prefill and decision_delay are pagewheel's.
 struct PAGEWHEEL_API CacheEvictionConfig {
     AggregationMode aggregation_mode = AggregationMode::NORM_SUM;
     /// Positions stay contiguous: surviving keys rotate down by what was evicted before them, and
@@ -92,6 +92,12 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     /// Prompts are evicted while they are computed, so that one longer than the cache needs no more
     /// than the budget and a chunk. False: after the prompt.
     bool evict_during_prefill = false;
+    /// A prompt's first decision waits for so many tokens of the answer, whose queries say best
+    /// what is needed (after Lookahead Q-Cache, Wang et al. 2025, arXiv:2505.20334, which throws
+    /// these tokens away). Until then the whole prompt is held, as it is while it is computed;
+    /// where no block is free for that, the decision falls at once. Not for prompts that are
+    /// evicted while they are computed.
+    size_t decision_delay = 0;
 
     CacheEvictionConfig() = default;
     CacheEvictionConfig(size_t start_size, size_t recent_size, size_t max_cache_size,

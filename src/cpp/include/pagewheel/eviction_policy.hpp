@@ -30,12 +30,28 @@ struct EvictionView {
     const int32_t* lifetimes = nullptr;
     /// i64 [num_tokens]: the tokens' numbers in the sequence, ascending.
     const int64_t* positions = nullptr;
-    /// Widths of the keys that read_keys writes: kv heads and head size.
-    size_t kv_heads = 0, head_size = 0;
+    /// Widths of the keys that read_keys writes: kv heads and head size; of values.
+    size_t kv_heads = 0, head_size = 0, value_size = 0;
     /// Writes the keys of tokens [first, last), as they lie in the cache, to out [last - first,
     /// kv_heads, head_size]: rotated to the positions they were written at, or with OpenVINO's
     /// attention to those they have now.
     std::function<void(size_t first, size_t last, float* out)> read_keys;
+    /// Writes the values of tokens [first, last) to out [last - first, kv_heads, value_size].
+    std::function<void(size_t first, size_t last, float* out)> read_values;
+
+    // What follows is there if observed() asked for queries. Vectors before rotation have their
+    // rotated pairs, as complex numbers have real and imaginary parts, at dimensions (i, i +
+    // rotary_dims / 2), and what is not rotated behind these.
+    /// As read_keys, before they were rotated to any position.
+    std::function<void(size_t first, size_t last, float* out)> read_keys_before_rotation;
+    /// Observed queries that the means are of; 0: there are none.
+    size_t num_queries = 0;
+    size_t heads = 0;                       ///< of the queries: a multiple of kv_heads
+    const float* mean_query = nullptr;      ///< f32 [heads, head_size], before rotation
+    const float* mean_amplitude = nullptr;  ///< f32 [heads, rotary_dims / 2], of the pairs
+    size_t rotary_dims = 0;                 ///< 0: the layer has no rotary embedding
+    /// f64 [rotary_dims / 2], radians by position.
+    const double* inverse_frequencies = nullptr;
 };
 
 /// Which attention a policy wants to see. Counting a prompt's costs a second reading of the keys; a
@@ -46,6 +62,8 @@ struct ObservedQueries {
     size_t decode = 0;  ///< of the last queries before a decision, while generating
     /// Scores are kept over decisions; else they start from zero after each.
     bool accumulate = false;
+    /// The means of these queries are wanted, too; of a step's, those of the last 64.
+    bool queries = false;
 };
 
 /// Stateless, or safe to be asked about several sequences in turn.

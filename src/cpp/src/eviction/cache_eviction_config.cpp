@@ -122,7 +122,7 @@ std::string CacheEvictionConfig::to_string() const {
         ", score_pooling: ", pooling_size(),
         ", score_pooling_mode: ", score_pooling_mode == ScorePooling::MAX ? "MAX" : "ROOT_MEAN",
         ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",
-        ", kvcrush_config: ", kvcrush_config.to_string(),
+        ", decision_delay: ", decision_delay, ", kvcrush_config: ", kvcrush_config.to_string(),
         ", adaptive_rkv_config: ", adaptive_rkv_config.to_string(), " }");
 }
 

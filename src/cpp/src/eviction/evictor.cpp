@@ -143,6 +143,22 @@ void Evictor::observe(EvictionState& state, size_t held, size_t window,
     for (size_t l = 0; l < m_layers.size(); ++l) state.layers[l].observe(scores[l], held, window);
 }
 
+void Evictor::observe_queries(EvictionState& state, size_t held, size_t count,
+                              const std::vector<const float*>& queries) const {
+    tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
+        SlotTable& slots = state.layers[l];
+        const CacheLayer& layer = m_layers[l].description();
+        const size_t size = layer.heads * layer.layout.key_size;
+        std::vector<float> query(size);
+        for (size_t i = 0; i < count; ++i) {
+            std::copy_n(queries[l] + i * size, size, query.data());
+            layer.rotary.take_back(slots.written_at(held - count + i, m_config.apply_rotation),
+                                   layer.heads, layer.layout.key_size, query.data());
+            slots.queries.add(query, layer.layout.key_size, layer.rotary.dims);
+        }
+    });
+}
+
 size_t Evictor::due(size_t held) const {
     const size_t budget = m_config.get_max_cache_size();
     if (held < budget) return 0;
@@ -194,12 +210,39 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     view.positions = known.position.data();
     view.kv_heads = cache.layout().kv_heads;
     view.head_size = cache.layout().key_size;
+    view.value_size = cache.layout().value_size;
     const std::vector<BlockId> table = known.table(blocks);
-    view.read_keys = [&](size_t first, size_t end, float* out) {
-        check_argument(first <= end && end <= held, ErrorCode::policy_failed, "read_keys(", first,
+    const auto check_tokens = [&](const char* name, size_t first, size_t end) {
+        check_argument(first <= end && end <= held, ErrorCode::policy_failed, name, "(", first,
                        ", ", end, "): allowed are tokens 0 to ", held);
+    };
+    view.read_keys = [&](size_t first, size_t end, float* out) {
+        check_tokens("read_keys", first, end);
         cache.read_keys(table, first, end, out);
     };
+    view.read_values = [&](size_t first, size_t end, float* out) {
+        check_tokens("read_values", first, end);
+        cache.read_values(table, first, end, out);
+    };
+    const LayerRotary& rotary = cache.description().rotary;
+    std::vector<float> mean_query, mean_amplitude;
+    if (m_observed.queries) {
+        view.read_keys_before_rotation = [&](size_t first, size_t end, float* out) {
+            check_tokens("read_keys_before_rotation", first, end);
+            cache.read_keys(table, first, end, out);
+            for (size_t slot = first; slot < end; ++slot, out += view.kv_heads * view.head_size)
+                rotary.take_back(known.written_at(slot, m_config.apply_rotation), view.kv_heads,
+                                 view.head_size, out);
+        };
+        mean_query = known.queries.mean_query();
+        mean_amplitude = known.queries.mean_amplitude();
+        view.num_queries = known.queries.count;
+        view.heads = cache.description().heads;
+        view.mean_query = mean_query.data();
+        view.mean_amplitude = mean_amplitude.data();
+        view.rotary_dims = rotary.dims;
+        view.inverse_frequencies = rotary.inverse_frequencies.data();
+    }
 
     std::vector<size_t> units;
     const size_t count = slots.size() / view.unit_size;

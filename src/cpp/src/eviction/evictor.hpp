@@ -64,6 +64,11 @@ public:
     /// Takes down, after a step, scores [held] by layer of the last `window` queries.
     void observe(EvictionState& state, size_t held, size_t window,
                  const std::vector<const float*>& scores) const;
+    bool observes_queries() const { return m_observed.queries; }
+    /// Takes down, after observe(), the last `count` queries, by layer: f32 [count, heads * key
+    /// size], rotated to their positions.
+    void observe_queries(EvictionState& state, size_t held, size_t count,
+                         const std::vector<const float*>& queries) const;
     /// Tokens that must go before another one is computed; 0 if it fits.
     size_t due(size_t held) const;
     /// What goes. `is_prefilling` as in EvictionView; `references` tells how many hold an entry.

@@ -126,21 +126,34 @@ void LayerCache::rotate_back(const std::vector<BlockId>& table, const std::vecto
 
 void LayerCache::read_keys(const std::vector<BlockId>& table, size_t first, size_t last,
                            float* out) const {
-    const size_t size = layout().block_size;
-    for (size_t slot = first; slot < last; ++slot)
-        for (size_t head = 0; head < layout().kv_heads; ++head, out += layout().key_size) {
-            const uint8_t* block = keys(table[slot / size]);
+    read(table, first, last, m_keys, layout().key_block_bytes(), layout().key_size,
+         kernels::read_key, out);
+}
+
+void LayerCache::read_values(const std::vector<BlockId>& table, size_t first, size_t last,
+                             float* out) const {
+    read(table, first, last, m_values, layout().value_block_bytes(), layout().value_size,
+         kernels::read_value, out);
+}
+
+void LayerCache::read(const std::vector<BlockId>& table, size_t first, size_t last,
+                      const uint8_t* blocks, size_t block_bytes, size_t width,
+                      decltype(&kernels::read_key) read_lanes, float* out) const {
+    const size_t size = layout().block_size, bytes = layout().bits() / 8;
+    for (size_t slot = first; slot < last; ++slot) {
+        const uint8_t* block = blocks + size_t(table[slot / size]) * block_bytes;
+        for (size_t head = 0; head < layout().kv_heads; ++head, out += width) {
             if (m_blocks == BlockLayout::lanes) {
-                kernels::read_key(layout(), block, slot % size, head, out);
+                read_lanes(layout(), block, slot % size, head, out);
                 continue;
             }
-            const size_t bytes = layout().bits() / 8;
-            const uint8_t* key = block + (head * size + slot % size) * bytes * layout().key_size;
+            const uint8_t* row = block + (head * size + slot % size) * bytes * width;
             for_number_format(layout().format, [&](auto traits) {
-                for (size_t i = 0; i < layout().key_size; ++i)
-                    out[i] = element<decltype(traits)>(key + i * bytes);
+                for (size_t i = 0; i < width; ++i)
+                    out[i] = element<decltype(traits)>(row + i * bytes);
             });
         }
+    }
 }
 
 }  // namespace pagewheel

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cache/block_pool.hpp"
+#include "kernels/cache_layout.hpp"
 #include "model/cache_geometry.hpp"
 #include "model/rotary.hpp"
 
@@ -58,8 +59,14 @@ public:
                      const RotationTable& angles) const;
     /// Keys of slots [first, last) of the table's blocks: out [last - first, kv_heads, key_size].
     void read_keys(const std::vector<BlockId>& table, size_t first, size_t last, float* out) const;
+    /// The values alike: out [last - first, kv_heads, value_size].
+    void read_values(const std::vector<BlockId>& table, size_t first, size_t last,
+                     float* out) const;
 
 private:
+    void read(const std::vector<BlockId>& table, size_t first, size_t last, const uint8_t* blocks,
+              size_t block_bytes, size_t width, decltype(&kernels::read_key) read_lanes,
+              float* out) const;
     uint8_t* keys(BlockId block) const {
         return m_keys + size_t(block) * layout().key_block_bytes();
     }

@@ -1,9 +1,40 @@
 #include "eviction/slot_table.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace pagewheel {
+
+namespace {
+
+std::vector<float> mean_of(const std::vector<double>& sums, size_t count) {
+    std::vector<float> mean(sums.size());
+    for (size_t i = 0; i < sums.size(); ++i) mean[i] = float(sums[i] / double(count));
+    return mean;
+}
+
+}  // namespace
+
+void QueryStatistics::add(const std::vector<float>& query, size_t head_size, size_t rotary_dims) {
+    const size_t half = rotary_dims / 2;
+    sum.resize(query.size());
+    sum_amplitudes.resize(query.size() / head_size * half);
+    for (size_t i = 0; i < query.size(); ++i) sum[i] += query[i];
+    auto amplitude = sum_amplitudes.begin();
+    for (size_t head = 0; head < query.size(); head += head_size)
+        for (size_t i = 0; i < half; ++i)
+            *amplitude++ += std::hypot(query[head + i], query[head + half + i]);
+    ++count;
+}
+
+std::vector<float> QueryStatistics::mean_query() const {
+    return mean_of(sum, count);
+}
+
+std::vector<float> QueryStatistics::mean_amplitude() const {
+    return mean_of(sum_amplitudes, count);
+}
 
 std::vector<BlockId> SlotTable::table(const std::vector<BlockId>& blocks) const {
     std::vector<BlockId> table(blocks.size());
@@ -31,6 +62,7 @@ void SlotTable::observe(const float* scores, size_t held, size_t window) {
 void SlotTable::forget_scores() {
     std::fill(score.begin(), score.end(), 0.0f);
     std::fill(lifetime.begin(), lifetime.end(), 0);
+    queries = {};
 }
 
 void SlotTable::compact(const std::vector<size_t>& dropped, bool rotates) {

@@ -10,6 +10,18 @@
 
 namespace pagewheel {
 
+/// Means of the queries that were observed, before their rotation.
+struct QueryStatistics {
+    size_t count = 0;
+    std::vector<double> sum;             ///< [heads, head size]
+    std::vector<double> sum_amplitudes;  ///< [heads, rotary dims / 2]
+
+    /// A query [heads, head size] whose rotated pairs are (i, i + rotary_dims / 2).
+    void add(const std::vector<float>& query, size_t head_size, size_t rotary_dims);
+    std::vector<float> mean_query() const;
+    std::vector<float> mean_amplitude() const;
+};
+
 /// One layer of one sequence. Slot s is the s-th token that this layer still holds: slots are in
 /// the order of positions and without gaps, so with rotation slot s stands at position s.
 ///
@@ -24,12 +36,17 @@ struct SlotTable {
     std::vector<int32_t> delta;     ///< position when its key was written - position now
     std::vector<float> score;       ///< attention received from the observed queries
     std::vector<int32_t> lifetime;  ///< observed queries that could see it
+    QueryStatistics queries;        ///< of a policy that wants them
 
     // What the attention op is told; changes with evictions only:
     std::vector<int32_t> rotated;  ///< entries of this layer's table with a delta, ascending
     std::vector<int32_t> deltas;   ///< [rotated] or, if per_token, [rotated, block size]
     bool per_token = false;
 
+    /// The position that a slot's key is rotated to where it lies.
+    int64_t written_at(size_t slot, bool rotates) const {
+        return rotates ? int64_t(slot) + delta[slot] : position[slot];
+    }
     uint32_t entry(size_t i) const { return i < order.size() ? order[i] : uint32_t(i); }
     std::vector<BlockId> table(const std::vector<BlockId>& blocks) const;
 
@@ -56,6 +73,8 @@ struct EvictionState {
     /// The sequence may grow to its budget; else nothing is observed.
     bool may_evict = false;
     size_t start = 0;  ///< Sequence::num_starts that this belongs to
+    /// Tokens that are computed before the first decision; 0: as many as the budget.
+    size_t first_decision = 0;
 
     void clear() {
         layers.clear();

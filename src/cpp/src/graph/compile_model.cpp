@@ -26,7 +26,8 @@ std::vector<LayerRotary> layer_rotary(const RotaryDescription& rotary) {
     if (rotary.kinds.empty()) return layers;
     for (size_t i = 0; i < std::max<size_t>(1, rotary.layer_kinds.size()); ++i) {
         const size_t kind = rotary.kind_of(i);
-        layers.push_back({rotary.kinds[kind].dims, rotary.kinds[kind].interleaved, kind});
+        const RotaryKind& of_kind = rotary.kinds[kind];
+        layers.push_back({of_kind.dims, of_kind.interleaved, kind, of_kind.inverse_frequencies});
     }
     return layers;
 }

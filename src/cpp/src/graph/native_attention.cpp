@@ -106,7 +106,7 @@ public:
         attributes.layer = size_t(std::stoul(key_name.substr(key_name.find('.') + 1)));
         if (attributes.config.write_kv_cache)
             m_layers.push_back({layout, layer, attributes.layer, attributes.config.sliding_window,
-                                rotary_of(layer, m_options)});
+                                rotary_of(layer, m_options), attributes.config.heads});
         else
             for (CacheLayer& owner : m_layers)
                 if (owner.cache == attributes.layer)

@@ -106,6 +106,15 @@ void check_scores(const BatchTables& tables, int64_t contexts) {
                    " entries, expected at least ", contexts);
 }
 
+void check_observed_queries(const BatchTables& tables, size_t query_size) {
+    const size_t size = tables.observed_queries.size;
+    if (size == 0) return;
+    size_t rows = 0;
+    for (size_t i = 0; i < tables.score_windows.size; ++i) rows += tables.num_observed(i);
+    check_argument(size == rows * query_size, "queries has ", size, " entries, expected ", rows,
+                   " rows of ", query_size);
+}
+
 void check_rotated_blocks(const BatchTables& tables) {
     const Table& rotated = tables.rotated_block_indices;
     const size_t num_block_indices = tables.block_indices.size;
@@ -209,6 +218,7 @@ BatchTables::BatchTables(int32_t* words, size_t num_words, size_t layer, Queries
     rotation_deltas = directory.to_read<int32_t>(own(Layout::rotation_deltas));
     rotation_trig_lut = directory.to_read<float>(own(Layout::rotation_trig_lut));
     scores = directory.to_write(own(Layout::scores));
+    observed_queries = directory.to_write(own(Layout::queries));
     if (rotated_block_indices.size > 0)
         delta_width = rotation_deltas.size / rotated_block_indices.size;
 }
@@ -217,6 +227,7 @@ void BatchTables::check(const TableBounds& bounds) const {
     const int64_t contexts = check_sequences(*this, bounds);
     check_queries(*this, bounds);
     check_scores(*this, contexts);
+    check_observed_queries(*this, bounds.query_size);
     check_rotation(*this, bounds);
 }
 

@@ -2,6 +2,7 @@
 // and where scores go. One packed array of words for all layers; what writes and reads it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,6 +39,7 @@ struct BatchTablesLayout {
         rotation_deltas,        ///< [n] or [n, block size] rows of rotation_trig_lut
         rotation_trig_lut,      ///< f32 [rows, rotary dims] cos | sin
         scores,                 ///< f32 [sum of context lengths] or empty; written
+        queries,                ///< f32 [observed queries, heads * key size] or empty; written
         num_of_layer
     };
 
@@ -79,6 +81,7 @@ struct TableBounds {
     size_t num_blocks = 0;   ///< of the pool
     size_t block_size = 0;
     size_t rotary_dims = 0;
+    size_t query_size = 0;  ///< of all heads together
 };
 
 /// What one layer reads of a batch's tables: views of the sections, which BatchTablesLayout
@@ -108,6 +111,9 @@ struct BatchTables {
     // the sequence; contexts concatenated. Zeros, at no cost, for a sequence with window 0.
     TableSection<const int32_t> score_windows;
     TableSection<float> scores;
+    // These queries themselves, at most the last most_observed of each sequence.
+    static constexpr size_t most_observed = 64;
+    TableSection<float> observed_queries;
 
     BatchTables() = default;
     /// Throws InvalidArgument if the words are no tables, a section leads out of them or
@@ -116,11 +122,16 @@ struct BatchTables {
 
     size_t num_sequences() const { return past_lens.size; }
     bool has_scores() const { return scores.size > 0 && score_windows.size > 0; }
+    /// Queries of a sequence that observed_queries has room for.
+    size_t num_observed(size_t sequence) const {
+        return std::min({size_t(score_windows[sequence]), most_observed,
+                         size_t(subsequence_begins[sequence + 1] - subsequence_begins[sequence])});
+    }
     /// Throws InvalidArgument that names the section, what it says and what is allowed. After
     /// it no index leads out of a section or the pool: every sequence has at least one new token
     /// and enough blocks for its context, its logits indices are the last of its new tokens and
     /// hold those whose attention counts, begins and rotated blocks ascend, deltas are rows of the
-    /// LUT, and scores have room for all contexts.
+    /// LUT, scores have room for all contexts, and observed queries, if they are wanted, for all.
     void check(const TableBounds& bounds) const;
     /// The same for a layer that keeps states: new tokens, sources, targets and splits. No sequence
     /// writes a state that another one reads or writes.

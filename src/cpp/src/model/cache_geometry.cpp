@@ -1,5 +1,6 @@
 #include "model/cache_geometry.hpp"
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -53,6 +54,22 @@ CachePort read_port(const ov::Output<const ov::Node>& port, size_t index, size_t
 }
 
 }  // namespace
+
+void LayerRotary::take_back(int64_t position, size_t num_rows, size_t row_size, float* rows) const {
+    const size_t half = dims / 2;
+    std::vector<float> turned(dims);
+    for (size_t row = 0; row < num_rows; ++row, rows += row_size) {
+        for (size_t i = 0; i < half; ++i) {
+            // The model's graph holds the frequencies in f32.
+            const double angle = double(position) * double(float(inverse_frequencies[i]));
+            const double a = rows[interleaved ? 2 * i : i];
+            const double b = rows[interleaved ? 2 * i + 1 : i + half];
+            turned[i] = float(a * std::cos(angle) + b * std::sin(angle));
+            turned[i + half] = float(b * std::cos(angle) - a * std::sin(angle));
+        }
+        std::copy(turned.begin(), turned.end(), rows);
+    }
+}
 
 size_t CachePort::block_bytes() const {
     return (ov::shape_size(block_shape) * type.bitwidth() + 7) / 8;

@@ -18,6 +18,11 @@ struct LayerRotary {
     size_t dims = 0;  ///< 0: not at all, or it is not known: no rotation can be asked for
     bool interleaved = false;
     size_t kind = 0;  ///< of the model's rotary embeddings, each with a trigonometric table
+    std::vector<double> inverse_frequencies = {};  ///< [dims / 2]
+
+    /// Takes the rotation by `position` back from rows f32 [num_rows, row_size]. Pairs become (i, i
+    /// + dims / 2) however the model orders them.
+    void take_back(int64_t position, size_t num_rows, size_t row_size, float* rows) const;
 };
 
 /// A layer that has a cache of its own.
@@ -28,6 +33,7 @@ struct CacheLayer {
     /// The widest of the layers that read the cache. 0: one sees all of it.
     size_t sliding_window = 0;
     LayerRotary rotary;
+    size_t heads = 0;  ///< of the queries
 
     /// Another layer reads the cache through that sliding window, 0: all of it.
     void widen_window(size_t window) {

@@ -1,5 +1,6 @@
 #include "ops/paged_attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.hpp"
@@ -70,7 +71,12 @@ kernels::TableBounds check_tensors(const PagedAttention::Attributes& attributes,
         "value_blocks", tensor_of(inputs, Op::value_blocks), layout.value_block_bytes());
     check_argument(num_blocks == num_value_blocks, "there are ", num_blocks, " key blocks and ",
                    num_value_blocks, " value blocks, expected as many");
-    return {tokens, queries, num_blocks, layout.block_size, config.rotary_dims};
+    return {tokens,
+            queries,
+            num_blocks,
+            layout.block_size,
+            config.rotary_dims,
+            config.heads * layout.key_size};
 }
 
 kernels::BatchTables read_tables(const ov::Tensor& tensor,
@@ -80,6 +86,18 @@ kernels::BatchTables read_tables(const ov::Tensor& tensor,
     const auto queries =
         attributes.logits_indices ? kernels::Queries::LOGITS : kernels::Queries::ALL;
     return {written<int32_t>(tensor), tensor.get_size(), attributes.layer, queries};
+}
+
+/// The last queries of each sequence, as they came in.
+void write_observed_queries(const kernels::AttentionBatch& batch, size_t query_size) {
+    const kernels::BatchTables& tables = batch.tables;
+    if (tables.observed_queries.size == 0) return;
+    float* out = tables.observed_queries.values;
+    for (size_t i = 0; i < tables.num_sequences(); ++i) {
+        const auto end = size_t(tables.subsequence_begins[i + 1]);
+        const size_t count = tables.num_observed(i);
+        out = std::copy_n(batch.query + (end - count) * query_size, count * query_size, out);
+    }
 }
 
 }  // namespace
@@ -139,8 +157,12 @@ void PagedAttention::run(const NativeInputs& inputs, float* const* outputs) cons
     batch.value_blocks = written<uint8_t>(tensor_of(inputs, value_blocks));
     batch.tables = read_tables(tensor_of(inputs, batch_tables), m_attributes);
     // A layer that reads another's cache gives no scores: they are the owner's.
-    if (!m_attributes.config.write_kv_cache) batch.tables.score_windows = {};
+    if (!m_attributes.config.write_kv_cache) {
+        batch.tables.score_windows = {};
+        batch.tables.observed_queries = {};
+    }
     batch.tables.check(bounds);
+    write_observed_queries(batch, bounds.query_size);
     batch.sinks = optional_data(m_attributes.sinks);
     batch.alibi_slopes = optional_data(m_attributes.alibi_slopes);
     kernels::paged_attention(m_attributes.config, batch, m_isa);

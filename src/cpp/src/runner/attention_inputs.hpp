@@ -45,9 +45,14 @@ public:
     /// After the inference, by layer: f32 [tokens held after the step] of a batch entry with a
     /// window. Valid until the next fill().
     virtual const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) = 0;
+    /// From the next fill() on queries() answers. False where the attention does not tell them.
+    virtual bool observe_queries() { return false; }
+    /// As scores(): f32 [min(window, BatchTables::most_observed), heads * key size].
+    virtual const std::vector<const float*>& queries(size_t /*entry*/) { return m_pointers; }
 
 protected:
     std::vector<CacheLayer> m_layers;
+    std::vector<const float*> m_pointers;  // what scores() returns
 };
 
 /// How many tokens of each sequence of a batch are in the cache, and where its new tokens and its
@@ -92,6 +97,11 @@ public:
     void fill(ov::InferRequest& request, const Batch& batch,
               const std::vector<size_t>& windows) override;
     const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) override;
+    bool observe_queries() override {
+        m_observes_queries = true;
+        return true;
+    }
+    const std::vector<const float*>& queries(size_t entry) override;
 
 private:
     using Layout = kernels::BatchTablesLayout;
@@ -151,13 +161,16 @@ private:
     /// Words that write_tables() writes for the batch.
     size_t count_words(const Batch& batch);
     /// A new tensor with the tables of angles in it.
-    void allocate(ov::InferRequest& request, size_t words, size_t layer_scores);
-    /// All that the step's sections but the scores hold, in a tensor that has room for it.
-    void write_tables(ov::InferRequest& request, const Batch& batch, size_t layer_scores);
+    void allocate(ov::InferRequest& request, size_t words, size_t written);
+    /// All that the step's sections but what attention writes hold, in a tensor that has room for
+    /// both.
+    void write_tables(ov::InferRequest& request, const Batch& batch, size_t written);
     void write_layer(Writer& writer, size_t layer, const Batch& batch) const;
     /// Zeros without `windows`.
     void write_windows(const std::vector<size_t>& windows, size_t num_sequences);
-    void place_scores(size_t layer_scores);
+    /// Takes down which rows of observed queries are those of each batch entry. Returns their sum.
+    size_t count_query_rows(const std::vector<size_t>& windows);
+    void place_written(size_t layer_scores, size_t query_rows);
 
     InputTensor m_input;
     std::optional<LogitsIndices> m_indices;  // none: all attention has queries for all new tokens
@@ -169,7 +182,7 @@ private:
     int32_t* m_words = nullptr;  // the tensor's: asking it checks types every time
     // Words of the tensor: where the step's sections begin, and room for them.
     size_t m_begin = 0, m_capacity = 0;
-    size_t m_layer_scores = 0;  // room for the scores of one layer
+    size_t m_written = 0;  // room for what attention writes
     // What the tables in the tensor are made of, and where those are that change with every step.
     std::vector<Source> m_sources;
     std::vector<BlockId> m_blocks;
@@ -180,8 +193,12 @@ private:
     size_t m_tables_end = 0;  // 0: there are none
     // Where the scores of this step begin, and their number per layer.
     size_t m_scores_begin = 0, m_step_scores = 0;
-    std::vector<size_t> m_score_begins;    // by batch entry
-    std::vector<const float*> m_pointers;  // what scores() returns
+    std::vector<size_t> m_score_begins;  // by batch entry
+    bool m_observes_queries = false;
+    size_t m_query_size = 0;  // of all layers
+    // Where each layer's observed queries begin, and those of each batch entry among its rows.
+    std::vector<size_t> m_queries_begin, m_query_rows;
+    std::vector<const float*> m_query_pointers;  // what queries() returns
 };
 
 /// The inputs that SDPAToPagedAttention makes. Where caches are evicted from, each layer has a
@@ -222,9 +239,8 @@ private:
     InputTensor m_past_lens, m_subsequence_begins, m_block_indices_begins, m_max_context_len;
     std::vector<Table> m_tables;  // one of all layers, or one of each
     InputTensor m_windows;
-    std::vector<size_t> m_outputs;         // with the scores of layers()
-    std::vector<size_t> m_score_begins;    // by batch entry
-    std::vector<const float*> m_pointers;  // what scores() returns
+    std::vector<size_t> m_outputs;       // with the scores of layers()
+    std::vector<size_t> m_score_begins;  // by batch entry
 };
 
 }  // namespace pagewheel

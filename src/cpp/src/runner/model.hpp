@@ -83,6 +83,15 @@ public:
     virtual std::vector<LayerCache> layer_caches() const = 0;
     /// By layer that has a cache: f32 [tokens held after the step]. Valid until the next run.
     virtual const std::vector<const float*>& scores(size_t entry) = 0;
+    /// From the next run() on queries() answers. False, and nothing changes, where they cannot be
+    /// had or it is not known how they are rotated.
+    virtual bool observe_queries() { return false; }
+    /// As scores(): f32 [min(windows[i], kernels::BatchTables::most_observed), heads * key size],
+    /// the observed queries, rotated to their positions.
+    virtual const std::vector<const float*>& queries(size_t /*entry*/) {
+        static const std::vector<const float*> none;
+        return none;
+    }
     /// Kinds by which eviction rotates keys in the cache. Empty where keys are not rotated, or the
     /// attention does it when it reads them.
     virtual const std::vector<RotaryKind>& rotated_in_place() const = 0;

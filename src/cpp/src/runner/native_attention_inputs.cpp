@@ -32,8 +32,10 @@ NativeAttentionInputs::NativeAttentionInputs(const ov::CompiledModel& model,
       m_of_layers(m_layers.size()),
       m_block_size(block_size) {
     check_invariant(m_input.exists(), "the model has no input ", ports::batch_tables);
-    for (const CacheLayer& layer : m_layers)
+    for (const CacheLayer& layer : m_layers) {
         m_num_numbers = std::max(m_num_numbers, layer.cache + 1);
+        m_query_size += layer.heads * layer.layout.key_size;
+    }
     for (const RotaryKind& kind : rotary) m_rotation.push_back({RotationTable(kind)});
 }
 
@@ -42,14 +44,15 @@ void NativeAttentionInputs::fill(ov::InferRequest& request, const Batch& batch,
     if (m_layers.empty()) return fill_shared(request, batch, windows);
     const bool scored = std::any_of(windows.begin(), windows.end(), [](size_t w) { return w > 0; });
     const size_t contexts = fill_score_begins(batch, m_score_begins);
-    const size_t layer_scores = scored ? contexts : 0;
-    if (!same_sources(batch) || m_tables_end == 0 || layer_scores > m_layer_scores)
-        write_tables(request, batch, layer_scores);
+    const size_t layer_scores = scored ? contexts : 0, query_rows = count_query_rows(windows);
+    const size_t written = m_layers.size() * layer_scores + query_rows * m_query_size;
+    if (!same_sources(batch) || m_tables_end == 0 || written > m_written)
+        write_tables(request, batch, written);
     fill_extents(batch, m_extents);
     fill_logits_extents(batch, windows, m_extents, m_logits_extents);
     fill_states(batch, m_states);
     write_windows(windows, batch.entries.size());
-    place_scores(layer_scores);
+    place_written(layer_scores, query_rows);
 }
 
 void NativeAttentionInputs::fill_shared(ov::InferRequest& request, const Batch& batch,
@@ -165,7 +168,7 @@ size_t NativeAttentionInputs::count_words(const Batch& batch) {
     return words;
 }
 
-void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, size_t layer_scores) {
+void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, size_t written) {
     m_begin = Layout::num_directory_words(m_num_numbers);
     for (Table& rotation : m_rotation) {
         constexpr size_t cache_line = 16;  // words
@@ -173,8 +176,8 @@ void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, si
         m_begin = rotation.begin + rotation.table.size();
     }
     m_capacity = words;
-    m_layer_scores = layer_scores;
-    const size_t size = m_begin + m_capacity + m_layers.size() * m_layer_scores;
+    m_written = written;
+    const size_t size = m_begin + m_capacity + m_written;
     check_argument(size <= size_t(std::numeric_limits<int32_t>::max()),
                    "the batch's tables and scores of all layers are ", size,
                    " entries, allowed: fewer than 2^31");
@@ -188,13 +191,13 @@ void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, si
 }
 
 void NativeAttentionInputs::write_tables(ov::InferRequest& request, const Batch& batch,
-                                         size_t layer_scores) {
+                                         size_t written) {
     m_tables_end = 0;  // none are there until they are written below
     const bool rotates_further = grow_rotation(batch);
     const size_t words = count_words(batch);
-    if (!m_tensor || rotates_further || words > m_capacity || layer_scores > m_layer_scores)
+    if (!m_tensor || rotates_further || words > m_capacity || written > m_written)
         allocate(request, words > m_capacity ? 2 * words : m_capacity,
-                 layer_scores > m_layer_scores ? layer_scores + layer_scores / 2 : m_layer_scores);
+                 written > m_written ? written + written / 2 : m_written);
     Writer writer(m_words, m_num_numbers);
     writer.go_on_at(m_begin);
     const size_t sequences = batch.entries.size();
@@ -245,13 +248,30 @@ void NativeAttentionInputs::write_windows(const std::vector<size_t>& windows,
         std::copy(windows.begin(), windows.end(), m_windows);
 }
 
-void NativeAttentionInputs::place_scores(size_t layer_scores) {
+size_t NativeAttentionInputs::count_query_rows(const std::vector<size_t>& windows) {
+    m_query_rows.clear();
+    if (!m_observes_queries) return 0;
+    size_t rows = 0;
+    for (size_t window : windows) {
+        m_query_rows.push_back(rows);
+        rows += std::min(window, kernels::BatchTables::most_observed);
+    }
+    return rows;
+}
+
+void NativeAttentionInputs::place_written(size_t layer_scores, size_t query_rows) {
     Writer writer = Writer::resume(m_words, m_tables_end);
     writer.begin_scores();
     m_step_scores = layer_scores;
     m_scores_begin = writer.end();
     for (const CacheLayer& layer : m_layers)
         writer.add(Layout::index_of(layer.cache, Layout::scores), layer_scores);
+    m_queries_begin.clear();
+    for (const CacheLayer& layer : m_layers) {
+        m_queries_begin.push_back(writer.end());
+        writer.add(Layout::index_of(layer.cache, Layout::queries),
+                   query_rows * layer.heads * layer.layout.key_size);
+    }
 }
 
 const std::vector<const float*>& NativeAttentionInputs::scores(ov::InferRequest&, size_t entry) {
@@ -261,6 +281,15 @@ const std::vector<const float*>& NativeAttentionInputs::scores(ov::InferRequest&
     for (size_t l = 0; l < m_layers.size(); ++l)
         m_pointers.push_back(words + l * m_step_scores + m_score_begins[entry]);
     return m_pointers;
+}
+
+const std::vector<const float*>& NativeAttentionInputs::queries(size_t entry) {
+    m_query_pointers.clear();
+    for (size_t l = 0; l < m_layers.size(); ++l)
+        m_query_pointers.push_back(reinterpret_cast<const float*>(m_words) + m_queries_begin[l] +
+                                   m_query_rows[entry] * m_layers[l].heads *
+                                       m_layers[l].layout.key_size);
+    return m_query_pointers;
 }
 
 }  // namespace pagewheel

@@ -51,7 +51,9 @@ std::vector<CacheLayer> cache_layers(const std::vector<OpenVinoAttentionLayer>& 
         LayerRotary rotary_of_layer;
         if (!rotary.kinds.empty()) {
             const size_t kind = rotary.kind_of(layer.layer);
-            rotary_of_layer = {rotary.kinds[kind].dims, rotary.kinds[kind].interleaved, kind};
+            const RotaryKind& of_kind = rotary.kinds[kind];
+            rotary_of_layer = {of_kind.dims, of_kind.interleaved, kind,
+                               of_kind.inverse_frequencies};
         }
         layers.push_back({{}, layer.layer, layer.cache, layer.sliding_window, rotary_of_layer});
     }

@@ -47,6 +47,12 @@ public:
     const std::vector<const float*>& scores(size_t entry) override {
         return m_attention.front()->scores(m_request, entry);
     }
+    bool observe_queries() override {
+        return m_graph.rotary.unsupported.empty() && m_attention.front()->observe_queries();
+    }
+    const std::vector<const float*>& queries(size_t entry) override {
+        return m_attention.front()->queries(entry);
+    }
     std::vector<LayerCache> layer_caches() const override;
     const std::vector<RotaryKind>& rotated_in_place() const override { return m_rotated_in_place; }
 

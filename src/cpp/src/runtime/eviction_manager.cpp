@@ -15,13 +15,21 @@ EvictionManager::EvictionManager(const CacheEvictionConfig& config, Model& model
                                  Scheduler& scheduler)
     : m_model(model),
       m_scheduler(scheduler),
-      m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place()) {}
+      m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place()) {
+    check_argument(!m_evictor.observes_queries() || model.observe_queries(),
+                   ParameterName("policy"),
+                   " wants to see queries, which takes the native attention and a model whose "
+                   "rotary frequencies are known");
+}
 
 void EvictionManager::admit(Sequence& sequence, size_t max_tokens) const {
     EvictionState& state = *sequence.eviction;
     state.may_evict = max_tokens > config().get_max_cache_size();
     if (!state.may_evict) return;
-    if (config().evict_during_prefill) sequence.max_chunk_slots = m_evictor.chunk_end();
+    if (config().evict_during_prefill)
+        sequence.max_chunk_slots = m_evictor.chunk_end();
+    else if (config().decision_delay > 0)
+        state.first_decision = sequence.tokens.size() + config().decision_delay;
     // At least the last token, whose logits are wanted, is computed.
     sequence.num_observed = std::max<size_t>(1, m_evictor.prompt_window());
 }
@@ -58,11 +66,16 @@ const std::vector<size_t>& EvictionManager::windows(const Batch& batch) {
 }
 
 void EvictionManager::observe(const Batch& batch) {
-    for (size_t i = 0; i < batch.entries.size(); ++i)
-        if (m_windows[i] > 0)
-            m_evictor.observe(*batch.entries[i].sequence->eviction,
-                              batch.entries[i].sequence->num_slots(), m_windows[i],
-                              m_model.scores(i));
+    for (size_t i = 0; i < batch.entries.size(); ++i) {
+        if (m_windows[i] == 0) continue;
+        const Sequence& sequence = *batch.entries[i].sequence;
+        m_evictor.observe(*sequence.eviction, sequence.num_slots(), m_windows[i],
+                          m_model.scores(i));
+        if (m_evictor.observes_queries())
+            m_evictor.observe_queries(*sequence.eviction, sequence.num_slots(),
+                                      std::min(m_windows[i], kernels::BatchTables::most_observed),
+                                      m_model.queries(i));
+    }
 }
 
 void EvictionManager::fork(const Sequence& parent, Sequence& child) const {
@@ -74,11 +87,16 @@ void EvictionManager::fork(const Sequence& parent, Sequence& child) const {
 
 size_t EvictionManager::due(const Sequence& sequence) const {
     const size_t held = sequence.num_slots();
-    if (!sequence.is_running() || sequence.is_idle() || !sequence.eviction->may_evict) return 0;
+    const EvictionState& state = *sequence.eviction;
+    if (!sequence.is_running() || sequence.is_idle() || !state.may_evict) return 0;
     // A prompt that has not ended is evicted only where that is wanted on the way: a last token
     // that is still to be computed is no decode.
     if (sequence.is_prefilling() && held < sequence.max_chunk_slots) return 0;
-    return m_evictor.due(held);
+    const bool delayed = state.num_evicted == 0 && sequence.max_chunk_slots == no_limit &&
+                         sequence.num_cached < state.first_decision;
+    const BlockPool& pool = m_scheduler.pool();
+    // A block is left for copies of shared ones.
+    return delayed && pool.num_held() + 1 < pool.size() ? 0 : m_evictor.due(held);
 }
 
 EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t count) const {
