@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 
 import pagewheel
 from benchmarks.command_line import model_folder, parser_with_model
@@ -79,25 +78,26 @@ def endless(
 
 
 def step_costs(folder: Path, arguments: argparse.Namespace, prompt: list[int]) -> None:
-    """Medians and means of a step at the budget, rounds of 96 tokens, alternating."""
-    rows = [("none", "block"), *((p, g) for p in arguments.policy for g in arguments.granularity)]
-    pipelines = {row: make_pipeline(folder, arguments, *row) for row in rows if row[0] != "none"}
-    pipelines[rows[0]] = make_pipeline(folder, arguments, *rows[0])
-    times: dict[tuple[str, str], list[list[float]]] = {row: [] for row in rows}
+    """Means of a step at the budget, over rounds of 96 tokens, alternating. Ratios are of rounds
+    beside each other; that of a second pipeline without eviction is the noise."""
+    rows = [("none", "block"), ("none", "again")]
+    rows += [(p, g) for p in arguments.policy for g in arguments.granularity]
+    pipelines = {row: make_pipeline(folder, arguments, *row) for row in rows[2:]}
+    pipelines |= {row: make_pipeline(folder, arguments, "none", "block") for row in rows[:2]}
+    times: dict[tuple[str, str], list[float]] = {row: [] for row in rows}
     # Just below the budget on both sides: without eviction the context hardly grows.
     prompt = prompt[: arguments.budget - 16]
     for round_number in range(arguments.rounds + 1):
         for row in rows:
             ends = list(step_ends(pipelines[row], prompt, 97))[1:]
             if round_number:
-                times[row].append([b - a for a, b in pairwise(ends)])
-    base = median(sum(steps) / len(steps) for steps in times[rows[0]])
+                times[row].append((ends[-1] - ends[0]) / (len(ends) - 1))
     for row in rows:
-        means = [sum(steps) / len(steps) for steps in times[row]]
+        more = [100 * (a / b - 1) for a, b in zip(times[row], times[rows[0]], strict=True)]
+        error = stdev(more) / len(more) ** 0.5 if len(more) > 1 else float("nan")
         print(
-            f"{row[0]:>12} {row[1]:5}: mean step {1e3 * median(means):6.3f} ms "
-            f"({100 * (median(means) / base - 1):+.1f}%), median step "
-            f"{1e3 * median([step for steps in times[row] for step in steps]):6.3f} ms"
+            f"{row[0]:>12} {row[1]:5}: mean step {1e3 * median(times[row]):6.3f} ms, "
+            f"{median(more):+.1f} ± {error:.1f}%"
         )
 
 
