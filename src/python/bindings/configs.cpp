@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 #include <pybind11/stl/filesystem.h>
+#include <sstream>
 
 #include "bindings.hpp"
 #include "conversions.hpp"
@@ -99,31 +100,16 @@ more, at whatever length is best for it.)");
 
 void bind_scheduler_config(py::module_& module) {
     using C = SchedulerConfig;
-    py::class_<C> config(module, "SchedulerConfig", R"(How requests share one step and one cache.
-
-max_num_batched_tokens: most tokens one step computes: decodes first, then prefill chunks.
-num_kv_blocks: blocks of the KV cache; 0: derived from cache_size.
-cache_size: size of the KV cache in GB (2**30 bytes). With both 0, memory_fraction (0.5) of
-  the free memory, and no more than max_num_seqs sequences of the model's context can use. On CPU it is
-  address space: memory is taken as blocks are first used, and given back when most are free again.
-dynamic_split_fuse: split prompts that exceed what is left of a step's tokens.
-max_num_seqs: most sequences in one step.
-checkpoint_fraction: share of the cache for checkpoints, which prefixes of models need whose layers
-  keep states; at least one is kept, and with 0 nothing is shared.
-max_queue: most requests that wait to be begun; one more raises QueueFullError. 0: no limit.
-aging_steps: a request that waits gains one priority level per so many steps.
-statistics_interval: one line of statistics to stderr or set_log_callback()'s per so many steps; 0: none.
-enable_prefix_caching: keep the blocks of requests that ended, as long as nothing else needs them, for
-  later ones that begin with the same tokens; requests that arrive together share their beginning.
-speculation: "exact" drafts tokens and checks several in one step, where that is faster by what was measured and changes
-  no bit: of a sequence that is alone; "auto": also in batches; "mtp": the model's own head for further tokens drafts,
-  too; "off": for requests with num_assistant_tokens or a prediction alone.
-use_cache_eviction: keep every sequence's cache within cache_eviction_config's budget. On CPU.)");
-    read_write<&C::max_num_batched_tokens, &C::num_kv_blocks, &C::cache_size,
-               &C::dynamic_split_fuse, &C::max_num_seqs, &C::memory_fraction, &C::max_queue,
-               &C::aging_steps, &C::statistics_interval, &C::enable_prefix_caching,
-               &C::checkpoint_fraction, &C::speculation, &C::use_cache_eviction,
-               &C::cache_eviction_config>(config);
+    py::class_<C> config(module, "SchedulerConfig");
+    std::ostringstream text;
+    text << std::boolalpha << "How requests share one step and one cache.\n\n";
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)            \
+    config.def_readwrite(#name, &C::name, help);                                      \
+    text << "  " #name " (" << C().name << (*allowed ? "; allowed: " : "") << allowed \
+         << "): " << help << '\n';
+#include "pagewheel/scheduler_parameters.def"
+    config.doc() = text.str();
+    config.def_readwrite("cache_eviction_config", &C::cache_eviction_config);
     config.def(py::init<>())
         .def("validate", &C::validate, "Raises ValueError if a parameter is out of range.");
     add_to_string(config);

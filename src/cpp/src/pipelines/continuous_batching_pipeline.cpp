@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <future>
 #include <optional>
+#include <sstream>
+#include <utility>
 
 #include "base/check.hpp"
 #include "base/process.hpp"
@@ -16,41 +18,25 @@
 namespace pagewheel {
 
 void SchedulerConfig::validate() const {
-    constexpr size_t max_gigabytes = size_t(1) << 20;
-    check_argument(max_num_batched_tokens > 0, ParameterName("max_num_batched_tokens"),
-                   " is 0; allowed: 1 or more");
-    check_argument(max_num_seqs > 0, ParameterName("max_num_seqs"), " is 0; allowed: 1 or more");
-    check_argument(aging_steps > 0 && aging_steps <= size_t(1) << 32, ParameterName("aging_steps"),
-                   " is ", aging_steps, "; allowed: 1 to 2^32");
-    check_argument(memory_fraction > 0 && memory_fraction <= 1, ParameterName("memory_fraction"),
-                   " is ", memory_fraction, "; allowed: greater than 0, at most 1");
-    check_argument(checkpoint_fraction >= 0 && checkpoint_fraction <= 1,
-                   ParameterName("checkpoint_fraction"), " is ", checkpoint_fraction,
-                   "; allowed: 0 to 1");
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)                     \
+    {                                                                                          \
+        [[maybe_unused]] const type& value = name;                                             \
+        check_argument(condition, ParameterName(#name), " is ", name, "; allowed: ", allowed); \
+    }
+#include "pagewheel/scheduler_parameters.def"
     if (use_cache_eviction) cache_eviction_config.validate();
-    check_argument(speculation == "exact" || speculation == "auto" || speculation == "mtp" ||
-                       speculation == "off",
-                   ParameterName("speculation"), " is '", speculation,
-                   "'; allowed: exact, auto, mtp, off");
-    check_argument(cache_size <= max_gigabytes, ParameterName("cache_size"), " is ", cache_size,
-                   " GB; allowed: at most ", max_gigabytes);
-    check_argument(num_kv_blocks <= size_t(1) << 30, ParameterName("num_kv_blocks"), " is ",
-                   num_kv_blocks, "; allowed: at most 2^30");
 }
 
 std::string SchedulerConfig::to_string() const {
-    return concat("SchedulerConfig { max_num_batched_tokens: ", max_num_batched_tokens,
-                  ", num_kv_blocks: ", num_kv_blocks, ", cache_size: ", cache_size,
-                  ", memory_fraction: ", memory_fraction, ", max_queue: ", max_queue,
-                  ", aging_steps: ", aging_steps, ", statistics_interval: ", statistics_interval,
-                  ", dynamic_split_fuse: ", dynamic_split_fuse ? "true" : "false",
-                  ", max_num_seqs: ", max_num_seqs,
-                  ", enable_prefix_caching: ", enable_prefix_caching ? "true" : "false",
-                  ", checkpoint_fraction: ", checkpoint_fraction, ", speculation: ", speculation,
-                  use_cache_eviction ? ", use_cache_eviction: true, cache_eviction_config: " +
-                                           cache_eviction_config.to_string()
-                                     : "",
-                  " }");
+    std::ostringstream text;
+    text << std::boolalpha;
+    const char* before = "SchedulerConfig { ";
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) \
+    text << std::exchange(before, ", ") << #name ": " << name;
+#include "pagewheel/scheduler_parameters.def"
+    if (use_cache_eviction)
+        text << ", cache_eviction_config: " << cache_eviction_config.to_string();
+    return text.str() + " }";
 }
 
 namespace {
