@@ -229,6 +229,16 @@ TEST(LogitsChain, HasAProcessorForEachParameterOfTheTableAndForNoOther) {
     EXPECT_EQ(in_chain, std::set<std::string>()) << "are no parameters of GenerationConfig";
 }
 
+TEST(LogitsChain, WhatTheTableCallsAPenaltyBansNoToken) {
+    const Tokens history(6, 2);
+    for (const ProcessorKind& kind : logits_processors()) {
+        if (kind.bans) continue;
+        const auto processor = kind.make(config_with(kind.parameter), {});
+        for (const float logit : processed(*processor, history, 1, {1.0f, -1.0f, most, -most}))
+            EXPECT_TRUE(std::isfinite(logit)) << kind.parameter;
+    }
+}
+
 TEST(LogitsChain, EveryPenaltyHasAProcessor) {
     // The first two compare sequences and groups of them, and are beam search's; the last is
     // dry_multiplier's.

@@ -32,12 +32,10 @@ bool is_same(const GenerationConfig& a, const GenerationConfig& b) {
 GenerationConfig shared_part(const GenerationConfig& config) {
     GenerationConfig shared = config;
     const GenerationConfig defaults;
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help) \
+    if (is_own(#name)) shared.name = defaults.name;
+#include "pagewheel/generation_parameters.def"
     shared.structured_output_config.reset();
-    shared.timeout = defaults.timeout;
-    shared.rng_seed = defaults.rng_seed;
-    shared.priority = defaults.priority;
-    shared.cache_salt.clear();
-    shared.prediction.clear();
     shared.parsers.clear();  // which the engine has no use for, and would end on any thread
     return shared;
 }
@@ -49,15 +47,26 @@ Clock::time_point deadline(Clock::time_point arrival, float timeout) {
 }
 
 /// Whether nothing but the grammar could forbid a token, look at it, or be asked about it.
-bool allows_jump_forward(const GenerationConfig& config) {
-    const size_t ngram = config.no_repeat_ngram_size;
-    return !config.is_beam_search() && config.logprobs == 0 && config.logits_processors.empty() &&
-           config.bad_words.empty() && config.bad_words_ids.empty() &&
-           config.allowed_token_ids.empty() && config.suppress_tokens.empty() &&
+bool allows_jump_forward(const GenerationConfig& config, const TokenRules& rules) {
+    const auto& all = logits_processors();
+    return !config.is_beam_search() && config.logprobs == 0 && config.mirostat == 0 &&
+           config.logits_processors.empty() &&
            std::none_of(config.logit_bias.begin(), config.logit_bias.end(),
                         [](const auto& bias) { return std::isinf(bias.second); }) &&
-           config.min_new_tokens == 0 && config.min_tokens == 0 && config.mirostat == 0 &&
-           (ngram == 0 || ngram == GenerationConfig::unlimited);
+           std::none_of(all.begin(), all.end(), [&](const ProcessorKind& kind) {
+               return kind.bans && kind.make(config, rules) != nullptr;
+           });
+}
+
+/// Calls `check` for each token id in a parameter of any type.
+template <class T, class Check>
+void check_ids(const T& given, const Check& check) {
+    if constexpr (std::is_same_v<T, int64_t>)
+        check(given);
+    else if constexpr (std::is_same_v<T, TokenBiases>)
+        for (const auto& [id, bias] : given) check(id);
+    else if constexpr (!std::is_arithmetic_v<T>)
+        for (const auto& each : given) check_ids(each, check);
 }
 
 bool names_texts(const GenerationConfig& config) {
@@ -116,6 +125,9 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
     const GenerationConfig& config = request->config();
     request->rules.breakers = request->prepared->rules.breakers;
     request->rules.lists = request->prepared->rules.lists;
+    // What is evicted may depend on the attention of every token.
+    request->rules.appends_jump_forward = request->rules.grammar && !eviction_of(config) &&
+                                          allows_jump_forward(config, request->rules);
     request->max_tokens = max_tokens(prompt.size(), config);
     request->state->outputs.resize(config.num_return_sequences);
     request->state->texts = make_texts(*request, config.num_return_sequences);
@@ -135,21 +147,18 @@ std::unique_ptr<Request> Admission::make_request(std::optional<uint64_t> id,
 void Admission::compile_grammar(Request& request, const GenerationConfig& config) const {
     const auto begin = Clock::now();
     request.rules.grammar = m_compile_grammar(config);
-    // What is evicted may depend on the attention of every token.
-    request.rules.appends_jump_forward = !eviction_of(config) && allows_jump_forward(config);
     request.state->metrics.raw_metrics.grammar_compile_times.push_back(microseconds_since(begin));
 }
 
 void Admission::check_token_ids(const GenerationConfig& config) const {
-    const auto check = [&](const char* name, int64_t id) {
-        check_argument(id >= 0 && size_t(id) < m_limits.vocabulary, ParameterName(name),
-                       " has token id ", id, ", outside of [0, ", m_limits.vocabulary, ")");
-    };
-    for (const auto& [id, bias] : config.logit_bias) check("logit_bias", id);
-    for (const int64_t id : config.allowed_token_ids) check("allowed_token_ids", id);
-    for (const int64_t id : config.suppress_tokens) check("suppress_tokens", id);
-    for (const std::vector<int64_t>& sequence : config.bad_words_ids)
-        for (const int64_t id : sequence) check("bad_words_ids", id);
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)
+#define PAGEWHEEL_PROCESSOR(type, name, initial, condition, allowed, help)                   \
+    check_ids(config.name, [&](int64_t id) {                                                 \
+        check_argument(id >= 0 && size_t(id) < m_limits.vocabulary, ParameterName(#name),    \
+                       " has token id ", id, ", outside of [0, ", m_limits.vocabulary, ")"); \
+    });
+#define PAGEWHEEL_FILTER PAGEWHEEL_PARAMETER
+#include "pagewheel/generation_parameters.def"
 }
 
 void Admission::check_prompt(const std::vector<int64_t>& prompt,

@@ -12,8 +12,8 @@ namespace pagewheel {
 void throw_all_banned() {
     throw NoTokenLeft(
         "no token can be chosen: all logits are minus infinity, as the model computed them or by "
-        "the request's bans (allowed_token_ids, suppress_tokens, bad_words, no_repeat_ngram_size, "
-        "min_new_tokens and logits_processors)");
+        "the request's bans (allowed_token_ids, suppress_tokens, bad_words and others) and "
+        "logits_processors");
 }
 
 size_t find_best_token(const float* logits, size_t n, Isa isa) {

@@ -82,7 +82,10 @@ void CustomProcessor::process(const LogitsRow& row, const TokenHistory& history)
 const std::vector<ProcessorKind>& logits_processors() {
     static const std::vector<ProcessorKind> table{
 #define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)
-#define PAGEWHEEL_PROCESSOR(type, name, initial, condition, allowed, help) {#name, &make_##name},
+#define PAGEWHEEL_PROCESSOR(type, name, initial, condition, allowed, help) \
+    {#name, &make_##name, true},
+#define PAGEWHEEL_PENALTY(type, name, initial, condition, allowed, help) \
+    {#name, &make_##name, false},
 #define PAGEWHEEL_FILTER PAGEWHEEL_PARAMETER
 #include "pagewheel/generation_parameters.def"
     };

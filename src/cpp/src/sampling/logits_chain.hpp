@@ -92,6 +92,7 @@ inline int64_t before_last(const std::vector<int64_t>& sequence) {
 struct ProcessorKind {
     std::string parameter;  ///< of GenerationConfig
     ProcessorPtr (*make)(const GenerationConfig&, const TokenRules&);
+    bool bans;  ///< tokens, whatever their logits
 };
 
 /// All there are, in the order in which they are applied.
