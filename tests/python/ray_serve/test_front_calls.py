@@ -17,8 +17,11 @@ from pagewheel.ray_serve.calls import Call, Head
 from pagewheel.ray_serve.front import Front
 from pagewheel.ray_serve.replica import _FrontsKeys
 from pagewheel.serve.app import make_app
-from pagewheel.serve.settings import ModelSettings, ServerSettings
+from pagewheel.serve.settings import KeyLimits, ModelSettings, ServerSettings
 from pagewheel.serve_options import ReplicaSettings
+
+ADMIN = {"key": KeyLimits(admin=True)}
+CHANGES = ("/models/load", "/models/unload", "/sleep", "/wake_up", "/api/pull")
 
 
 class Silence:
@@ -88,6 +91,25 @@ def test_a_stream_whose_replica_dies_ends_with_the_error_of_its_api(
         assert (
             value.items() <= found[key].items() if isinstance(value, dict) else found[key] == value
         )
+
+
+def test_what_changes_one_process_is_refused_where_there_are_replicas() -> None:
+    async def ask() -> list[int]:
+        settings = ServerSettings(
+            (ModelSettings("tiny", None),), keys=tuple(ADMIN), key_limits=ADMIN
+        )
+        front = Front(settings, ReplicaSettings(), Silence, None)  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(make_app(front))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            client.headers["authorization"] = "Bearer key"
+            answers = [
+                *[await client.post(path, json={"model": "tiny"}) for path in CHANGES],
+                await client.get("/is_sleeping"),
+                await client.get("/version"),
+            ]
+        return [answer.status_code for answer in answers]
+
+    assert asyncio.run(ask()) == [501] * (len(CHANGES) + 1) + [200]
 
 
 def test_a_scrape_that_takes_too_long_is_cancelled_in_the_replica() -> None:

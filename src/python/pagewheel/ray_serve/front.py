@@ -27,6 +27,7 @@ from pagewheel.ray_serve.routes import prefix_keys, routes_of
 from pagewheel.serve.embedding import (
     ApiError,
     Context,
+    Endpoint,
     Handler,
     ServerSettings,
     Service,
@@ -106,10 +107,6 @@ _PAUSE_SECONDS = 0.1
 _SCRAPE_SECONDS = 5.0
 _RESPONSES = "/v1/responses"  # whose streams have an error's event of their own
 _OWN = ("/health", "/version", "/api/version", "/api/embed", "/api/embeddings")
-_OF_ONE_PROCESS = (
-    *("/models/load", "/models/unload", "/sleep", "/wake_up", "/is_sleeping"),
-    *("/api/pull", "/api/delete"),
-)
 _TAG_LENGTH = 8
 _ID_LENGTH = len("resp_") + _TAG_LENGTH + 32
 # Headers of the connection to this process, or for it alone.
@@ -148,15 +145,16 @@ class Front(Service):
         self._arrivals = Arrivals()
         self._handle: DeploymentHandle | None = None
 
-    def handler_for(self, path: str, handler: Handler) -> Handler:
+    def served(self, path: str, endpoint: Endpoint) -> Endpoint:
+        """What needs an admin is done to one process, so no replica does it."""
         own: Mapping[str, Handler] = {
             "/ready": self._ready,
             "/metrics": self._metrics,
             "/prefixes": self._prefixes,
+            "/is_sleeping": _refuse,
         }
-        if path in _OF_ONE_PROCESS:
-            return _refuse
-        return own.get(path, handler if path in _OWN else self._forward)
+        other = _refuse if endpoint.needs_admin else own.get(path, self._forward)
+        return endpoint if path in _OWN else replace(endpoint, handler=other)
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:

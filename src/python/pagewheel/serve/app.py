@@ -53,7 +53,7 @@ def make_app(service: Service) -> FastAPI:
         )
 
     def add(method: str, path: str, handler: Handler, **options: bool) -> None:
-        endpoint = Endpoint(service.handler_for(path, handler), protocol_of(path), **options)
+        endpoint = service.served(path, Endpoint(handler, protocol_of(path), **options))
 
         async def answer(request: Request) -> Response:
             return Context(service, request, endpoint)

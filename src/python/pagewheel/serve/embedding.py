@@ -5,7 +5,7 @@ from pagewheel.serve.api.service import Context as Context, Service as Service
 from pagewheel.serve.app import make_app as make_app
 from pagewheel.serve.errors import unavailable as unavailable
 from pagewheel.serve.http.errors import ApiError as ApiError
-from pagewheel.serve.http.request_context import Handler as Handler
+from pagewheel.serve.http.request_context import Endpoint as Endpoint, Handler as Handler
 from pagewheel.serve.logs import configure as configure_logs
 from pagewheel.serve.security import (
     AllowedHosts as AllowedHosts,

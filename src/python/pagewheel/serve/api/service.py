@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from pagewheel.serve.api.response_store import ResponseStore
 from pagewheel.serve.http.body import Fields
-from pagewheel.serve.http.request_context import Handler, HttpService, RequestContext
+from pagewheel.serve.http.request_context import Endpoint, Handler, HttpService, RequestContext
 from pagewheel.serve.metrics import Metrics
 from pagewheel.serve.models.conversion import ConversionLimits
 from pagewheel.serve.models.prefix_store import PrefixStore
@@ -57,9 +57,9 @@ class Service(HttpService):
         self.tasks: set[asyncio.Task[None]] = set()  # which no request waits for
         self.tag = ""  # of one replica of several, in what clients hand back to it
 
-    def handler_for(self, path: str, handler: Handler) -> Handler:
-        """Gives what answers requests of a path: `handler`, unless others do."""
-        return handler
+    def served(self, path: str, endpoint: Endpoint) -> Endpoint:
+        """Gives what answers requests of a path: `endpoint`, unless others do."""
+        return endpoint
 
     async def load_pinned(self) -> None:
         """Keeps what goes wrong: whoever runs the server asks for it."""
