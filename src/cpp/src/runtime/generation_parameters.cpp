@@ -27,27 +27,18 @@ namespace {
 // ---- Types and values in words.
 
 template <class T>
-constexpr const char* type_name = "int";
-template <>
-constexpr const char* type_name<bool> = "bool";
-template <>
-constexpr const char* type_name<float> = "float";
-template <>
-constexpr const char* type_name<std::optional<float>> = "float | None";
-template <>
-constexpr const char* type_name<std::optional<uint64_t>> = "int | None";
-template <>
-constexpr const char* type_name<std::string> = "str";
-template <>
-constexpr const char* type_name<std::set<int64_t>> = "set[int]";
-template <>
-constexpr const char* type_name<std::set<std::string>> = "set[str]";
-template <>
-constexpr const char* type_name<TokenBiases> = "dict[int, float]";
-template <>
-constexpr const char* type_name<TokenSequences> = "list[list[int]]";
-template <>
-constexpr const char* type_name<StopCriteria> = "StopCriteria";
+constexpr const char* type_name() {
+    if (std::is_same_v<T, bool>) return "bool";
+    if (std::is_same_v<T, float>) return "float";
+    if (std::is_same_v<T, std::optional<float>>) return "float | None";
+    if (std::is_same_v<T, std::optional<uint64_t>>) return "int | None";
+    if (std::is_same_v<T, std::string>) return "str";
+    if (std::is_same_v<T, std::set<int64_t>>) return "set[int]";
+    if (std::is_same_v<T, std::set<std::string>>) return "set[str]";
+    if (std::is_same_v<T, TokenBiases>) return "dict[int, float]";
+    if (std::is_same_v<T, TokenSequences>) return "list[list[int]]";
+    return std::is_same_v<T, StopCriteria> ? "StopCriteria" : "int";
+}
 
 template <class T>
 std::string in_words(const T& value) {
@@ -82,11 +73,10 @@ std::string in_words(StopCriteria value) {
     return "unknown";
 }
 
-std::string default_in_words(size_t value) {
-    return value == GenerationConfig::unlimited ? "unlimited" : in_words(value);
-}
 template <class T>
-std::string default_in_words(const T& value) {
+std::string as_default(const T& value) {
+    if constexpr (std::is_same_v<T, size_t>)
+        if (value == GenerationConfig::unlimited) return "unlimited";
     return in_words(value);
 }
 
@@ -316,13 +306,12 @@ const std::vector<GenerationParameter>& generation_parameters() {
     applies = [](const GenerationConfig&) { return true; };
 #define PAGEWHEEL_APPLIES(condition) \
     applies = [](const GenerationConfig& config) { return condition; };
-#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)                    \
-    all.push_back({section, #name, type_name<type>, default_in_words(defaults.name), allowed, \
-                   help,                                                                      \
-                   [](const GenerationConfig& config) {                                       \
-                       [[maybe_unused]] const type& value = config.name;                      \
-                       if (!(condition)) refuse(#name, in_words(value), allowed);             \
-                   },                                                                         \
+#define PAGEWHEEL_PARAMETER(type, name, initial, condition, allowed, help)                      \
+    all.push_back({section, #name, type_name<type>(), as_default(defaults.name), allowed, help, \
+                   [](const GenerationConfig& config) {                                         \
+                       [[maybe_unused]] const type& value = config.name;                        \
+                       if (!(condition)) refuse(#name, in_words(value), allowed);               \
+                   },                                                                           \
                    applies});
 #include "pagewheel/generation_parameters.def"
         return all;
