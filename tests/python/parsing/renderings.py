@@ -25,6 +25,7 @@ class Style:
     has_ids: bool = False
     one_call: bool = False
     plain_names: bool = False  # of functions and keys: letters, digits and _
+    is_written: bool = True  # by grammars; else parsers alone take it
     unwritable: tuple[str, ...] = field(default=())  # not in any text
 
     def message(self, content: str, reasoning: str, calls: Sequence[Call]) -> str:
@@ -164,21 +165,23 @@ STYLES = {
     "llama3_json/tag": Style(
         lambda calls: "<|python_tag|>" + ";".join(_object(c, "parameters") for c in calls)
     ),
-    "llama3_json/list": Style(_list),
+    "llama3_json/list": Style(_list, is_written=False),
     "llama3_pythonic": Style(lambda calls: "[" + ", ".join(_python(calls)) + "]", plain_names=True),
     "llama4_pythonic": Style(
         lambda calls: "<|python_start|>[" + ",".join(_python(calls)) + "]<|python_end|><|eot|>",
         plain_names=True,
     ),
-    "mistral/old": Style(_mistral_old, ("[THINK]", "[/THINK]"), has_ids=True),
+    "mistral/old": Style(_mistral_old, ("[THINK]", "[/THINK]"), True, is_written=False),
     "mistral": Style(_mistral, ("[THINK]", "[/THINK]")),
-    "mistral/ids": Style(_mistral_ids, has_ids=True),
+    "mistral/ids": Style(_mistral_ids, has_ids=True, is_written=False),
     "deepseek/v3": Style(_deepseek_v3, THINK),
     "deepseek/v3.1": Style(_deepseek_v31, THINK),
     "deepseek_v32": Style(_deepseek_v32, THINK, unwritable=("</｜DSML",)),
     "phi4": Style(lambda calls: f"<|tool_call|>{_list(calls)}<|/tool_call|><|end|>", THINK),
     "phi4/functools": Style(lambda calls: f"functools{_list(calls)}", THINK),
-    "phi4/envelope": Style(lambda calls: f"<|tool_call|>{_envelope(calls)}<|/tool_call|>"),
+    "phi4/envelope": Style(
+        lambda calls: f"<|tool_call|>{_envelope(calls)}<|/tool_call|>", is_written=False
+    ),
     "granite": Style(lambda calls: f"<|tool_call|>{_list(calls)}<|end_of_text|>", THINK),
     "granite/words": Style(
         lambda calls: f"<tool_call>{_list(calls)}</tool_call>",
@@ -191,6 +194,7 @@ STYLES = {
     "gemma/print": Style(
         lambda calls: "```tool_code\n" + "\n".join(f"print({c})" for c in _python(calls)) + "\n```",
         plain_names=True,
+        is_written=False,
     ),
     "functiongemma": Style(
         lambda calls: _gemma(calls, "<start_function_call>", "<escape>", "<end_function_call>"),

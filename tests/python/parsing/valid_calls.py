@@ -43,9 +43,7 @@ ENDS = (
     "</s>", "<｜end▁of▁sentence｜>", "<|end|>", "<|end_of_text|>", "<|eot|>", "<|call|>",
     "<|message_sep|>\n\n",
 )  # fmt: skip
-# Those that parsers read, and grammars do not write.
-NOT_WRITTEN = {"llama3_json/list", "mistral/old", "mistral/ids", "phi4/envelope", "gemma/print"}
-VARIANTS = sorted(set(STYLES) - NOT_WRITTEN)
+VARIANTS = sorted(name for name, style in STYLES.items() if style.is_written)
 FAMILIES = sorted({variant.partition("/")[0] for variant in STYLES})
 # What ends values and calls.
 CLOSERS = [
