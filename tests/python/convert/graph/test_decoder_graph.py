@@ -62,11 +62,6 @@ def smollm2(smollm2_folder: Path) -> Decoder:
     return Decoder(smollm2_folder)
 
 
-@pytest.fixture(scope="module")
-def smollm2_reference(smollm2_gguf: Path) -> Any:
-    return dequantised_llama(smollm2_gguf)
-
-
 TEXT = Path(tiny_llama.__file__).read_bytes()[:900].decode() + " Ça va ? 你好, 1 2 3 👋🏽\n" * 4
 
 
