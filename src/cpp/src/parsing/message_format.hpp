@@ -44,7 +44,7 @@ struct CallFormat {
     bool has_one_call = false;  ///< in a section
     bool may_repeat = false;    ///< Sections follow each other, with the separator between them.
     // Only readers take these.
-    std::string before_id = {};        ///< between the name and `after_name`
+    std::string before_id = {};        ///< behind the name; has the first byte of `after_name`
     bool may_omit_after_name = false;  ///< The arguments may begin right behind the name.
     // Only grammars use this.
     std::string trigger = {};  ///< instead of the marker, where a text may have that without calls
