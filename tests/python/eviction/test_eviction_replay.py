@@ -161,7 +161,8 @@ def captured_before_rotation(
     rotate = module.apply_rotary_pos_emb
 
     def spy(query: torch.Tensor, key: torch.Tensor, *arguments: Any, **options: Any) -> Any:
-        calls.append(tuple(x[0].transpose(0, 1).double().numpy() for x in (query, key)))
+        seen = [x[0].transpose(0, 1).double().numpy() for x in (query, key)]
+        calls.append((seen[0], seen[1]))
         return rotate(query, key, *arguments, **options)
 
     monkeypatch.setattr(module, "apply_rotary_pos_emb", spy)

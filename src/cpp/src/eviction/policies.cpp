@@ -102,7 +102,7 @@ ObservedQueries accumulated_queries(const CacheEvictionConfig& config) {
 }
 
 /// Keeps the tokens that received the most attention; observed() says what counts as attention.
-class HeavyHitters final : public EvictionPolicy {
+class HeavyHitters : public EvictionPolicy {
 public:
     HeavyHitters(ObservedQueries observed, bool by_lifetime)
         : m_observed(observed), m_by_lifetime(by_lifetime) {}
@@ -154,37 +154,19 @@ void drop_likest(const EvictionView& view, size_t count, std::vector<size_t>& dr
     drop_least(view, sum_by_unit(view, value), count, dropped);
 }
 
-/// The rank of each value among all, 0 for the least; of equal ones the first ranks lowest.
-std::vector<double> ranks(const std::vector<double>& value) {
-    std::vector<size_t> order(value.size());
-    std::iota(order.begin(), order.end(), size_t(0));
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return value[a] < value[b]; });
-    std::vector<double> rank(value.size());
-    for (size_t i = 0; i < order.size(); ++i) rank[order[i]] = double(i);
-    return rank;
-}
-
 /// Keeps the tokens that received the most attention, which finds what the question in a prompt
-/// asks for. While there is more of the prompt to read the question is not known: then a unit is
-/// kept for the better of two ranks, and a key unlike the others keeps what is asked for later.
-class Hybrid final : public EvictionPolicy {
+/// asks for. While there is more of the prompt to read the question is not known: then keys unlike
+/// the others stay, which keeps what is asked for later.
+class Hybrid final : public HeavyHitters {
 public:
-    explicit Hybrid(const CacheEvictionConfig& config) : m_observed(accumulated_queries(config)) {}
-    ObservedQueries observed() const override { return m_observed; }
+    explicit Hybrid(const CacheEvictionConfig& config)
+        : HeavyHitters(accumulated_queries(config), true) {}
     void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) override {
-        std::vector<double> value = ranks(sum_by_unit(view, scores_by_lifetime(view)));
-        if (view.is_prefilling) {
-            std::vector<double> unlike = likeness_to_mean_key(view, 0, view.num_tokens);
-            for (double& v : unlike) v = -v;
-            const auto rank = ranks(sum_by_unit(view, unlike));
-            for (size_t i = 0; i < value.size(); ++i) value[i] = std::max(value[i], rank[i]);
-        }
-        drop_least(view, value, count, dropped);
+        if (view.is_prefilling)
+            drop_likest(view, count, dropped);
+        else
+            HeavyHitters::drop(view, count, dropped);
     }
-
-private:
-    ObservedQueries m_observed;
 };
 
 /// Keeps what has a share of the attention, and then keys unlike the others.
@@ -356,9 +338,7 @@ const std::vector<EvictionPolicyKind>& eviction_policies() {
          "what carries a share of the attention stays, and of the rest the keys least like the "
          "others (after R-KV, Cai et al. 2025, arXiv:2505.24133)",
          "adaptive_rkv_config", true, &made<AdaptiveRKV>, &check_adaptive_rkv},
-        {"hybrid",
-         "what norm_sum drops; while a prompt is still read, lowest in the better of two ranks "
-         "goes: norm_sum's and key_diff's",
+        {"hybrid", "what norm_sum drops; while a prompt is still read, what key_diff drops",
          "snapkv_window_size", true, &made<Hybrid>},
         {"key_norm", "keys of the greatest L2 norm go (Devoto et al. 2024, arXiv:2406.11430)", "",
          false, &made_of<drop_longest>},
