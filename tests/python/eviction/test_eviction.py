@@ -11,6 +11,7 @@ import pytest
 import typer
 from conftest import F32, drain, greedy
 from convert import tiny_llama
+from eviction_replay import Watching
 
 import pagewheel
 from pagewheel import AggregationMode, CacheEvictionConfig
@@ -368,6 +369,8 @@ def test_what_cannot_be_is_refused_with_the_reason(tiny_folder: Path) -> None:
         eviction("best")
     with pytest.raises(ValueError, match="granularity is 'row'; allowed: auto, block, token"):
         eviction(granularity="row")
+    with pytest.raises(ValueError, match="policy wants to see queries, which takes the native att"):
+        make_pipeline(tiny_folder, eviction(Watching(prompt=8)), "openvino")
     scheduler = pagewheel.SchedulerConfig()
     scheduler.use_cache_eviction = True
     properties = {"attention_backend": "openvino"}

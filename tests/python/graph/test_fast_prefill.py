@@ -254,18 +254,24 @@ def test_random_sharing_and_random_batches(tmp_path: Path, seed: int) -> None:
 class Recorded(pagewheel.EvictionPolicy):
     """A policy of pagewheel's, and what it saw and chose."""
 
-    def __init__(self, config: pagewheel.CacheEvictionConfig) -> None:
+    def __init__(self, config: pagewheel.CacheEvictionConfig, sees_queries: bool) -> None:
         super().__init__()
         self._policy = pagewheel.make_policy(config)
+        self._sees_queries = sees_queries
         self.seen: list[np.ndarray] = []
+        self.queries: list[np.ndarray] = []
         self.dropped: list[tuple[int, list[int]]] = []
 
     def observed(self) -> pagewheel.ObservedQueries:
-        return self._policy.observed()
+        asked = self._policy.observed()
+        asked.queries = self._sees_queries
+        return asked
 
     def drop(self, view: pagewheel.EvictionView, count: int) -> list[int]:
         units = sorted(self._policy.drop(view, count))
         self.seen.append(np.array(view.scores))
+        if view.num_queries:
+            self.queries.append(view.mean_query)
         self.dropped.append((view.layer, units))
         return units
 
@@ -282,7 +288,7 @@ def generate_with_eviction(
         apply_rotation=True,
         evict_during_prefill=during_prefill,
     )
-    recorded = Recorded(config)
+    recorded = Recorded(config, sees_queries=backend == "native")
     config.policy = recorded
     pipeline = batching_pipeline(
         folder,
@@ -323,6 +329,10 @@ def test_eviction_sees_and_keeps_the_same(
     assert fast.dropped == slow.dropped
     for left, right in zip(fast.seen, slow.seen, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+    told = backend == "native" and policy != "key_diff"
+    assert len(fast.queries) == (len(fast.dropped) if told else 0)
+    for left, right in zip(fast.queries, slow.queries, strict=True):
+        np.testing.assert_allclose(left, right, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
