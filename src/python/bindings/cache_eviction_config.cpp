@@ -44,6 +44,9 @@ auto copied(const View& self) {
     return py::array_t<T>(py::ssize_t(view.num_tokens), view.*array);
 }
 
+constexpr const char* no_queries =
+    "what is before rotation is there if observed() asks for queries";
+
 /// What `read` writes of tokens [first, last).
 template <auto read, auto width>
 py::array_t<float> read_tokens(const View& self, size_t first, size_t last) {
@@ -51,7 +54,7 @@ py::array_t<float> read_tokens(const View& self, size_t first, size_t last) {
     if (first > last || last > view.num_tokens)
         throw py::value_error("tokens " + std::to_string(first) + " to " + std::to_string(last) +
                               ": allowed are tokens 0 to " + std::to_string(view.num_tokens));
-    if (!(view.*read)) throw py::value_error("before rotation: observed() did not ask for queries");
+    if (!(view.*read)) throw py::value_error(no_queries);
     py::array_t<float> rows({last - first, view.kv_heads, view.*width});
     (view.*read)(first, last, rows.mutable_data());
     return rows;
@@ -60,8 +63,9 @@ py::array_t<float> read_tokens(const View& self, size_t first, size_t last) {
 /// The view, if it has seen queries.
 const EvictionView& with_queries(const View& self) {
     if (self.get().num_queries == 0)
-        throw py::value_error(
-            "no queries were observed: ObservedQueries(queries=True) asks for them");
+        throw py::value_error(self.get().read_keys_before_rotation
+                                  ? "num_queries is 0: none was observed since the last decision"
+                                  : no_queries);
     return self.get();
 }
 
@@ -76,7 +80,8 @@ py::array_t<float> mean_amplitude(const View& self) {
 }
 
 py::array_t<double> inverse_frequencies(const View& self) {
-    const EvictionView& view = with_queries(self);
+    const EvictionView& view = self.get();
+    if (!view.read_keys_before_rotation) throw py::value_error(no_queries);
     return py::array_t<double>(py::ssize_t(view.rotary_dims / 2), view.inverse_frequencies);
 }
 
@@ -147,8 +152,8 @@ void bind_policy(py::module_& module) {
         .def_readwrite("accumulate", &ObservedQueries::accumulate,
                        "Scores are kept over decisions; else they start from zero after each.")
         .def_readwrite("queries", &ObservedQueries::queries,
-                       "The means of these queries are wanted, too; of a step's, those of the last "
-                       "64. Refused with OpenVINO's attention.");
+                       "The means of these queries are wanted, too; `prompt` is at most 64 then. "
+                       "Refused with OpenVINO's attention.");
     observed.attr("ALL") = ObservedQueries::all;
 
     py::class_<View> view(module, "EvictionView",
@@ -180,7 +185,7 @@ which may be kept; the view itself is valid during the call only.)");
         .def("keys_before_rotation", &read_tokens<&V::read_keys_before_rotation, &V::head_size>,
              py::arg("first"), py::arg("last"),
              "As keys(), before their rotation: with d rotary dimensions, pairs that rotate are "
-             "(i, i + d / 2). As what follows there if observed() asks for queries.")
+             "(i, i + d / 2). This and what follows is there if observed() asks for queries.")
         .def_property_readonly("mean_query", &mean_query,
                                "float32 [heads, head size]: of the observed queries, before their "
                                "rotation.")

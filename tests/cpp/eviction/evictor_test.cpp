@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "eviction/layer_cache.hpp"
 #include "kernels/paged_attention.hpp"
@@ -469,6 +470,21 @@ TEST(Evictor, ObservesTheQueriesThatThePolicyWants) {
     CacheEvictionConfig streaming = norm_sum;
     streaming.policy = "streaming";
     EXPECT_EQ(window(streaming, {95, 1, 1, true, false}), 0u);
+    // A decision that waits until 128 tokens are held.
+    for (const auto& [policy, before, at] :
+         {std::tuple("streaming", 0u, 0u), std::tuple("tova", 0u, 1u),
+          std::tuple("snapkv", 1u, 1u)}) {
+        CacheEvictionConfig config = norm_sum;
+        config.policy = policy;
+        World delayed(CacheFormat::f32, 1, config);
+        delayed.state.first_decision = 128;
+        const auto in_decode = [&](size_t held) {
+            return delayed.evictor->window(delayed.state, {held, 1, 1, true, false});
+        };
+        EXPECT_EQ(in_decode(119), 0u) << policy;
+        EXPECT_EQ(in_decode(126), before) << policy;
+        EXPECT_EQ(in_decode(127), at) << policy;
+    }
     World never(CacheFormat::f32, 1, norm_sum);
     never.state.may_evict = false;
     EXPECT_EQ(never.evictor->window(never.state, {95, 1, 1, true, false}), 0u);

@@ -116,7 +116,7 @@ def test_a_decision_may_wait_for_tokens_of_the_answer(tiny_folder: Path, policy:
 
 def test_a_decision_that_waits_needs_no_more_than_the_pool(tiny_folder: Path) -> None:
     for shared in (False, True):
-        config = eviction(decision_delay=200)
+        config = eviction(decision_delay=BUDGET)
         pipeline = make_pipeline(
             tiny_folder, config, num_kv_blocks=10, enable_prefix_caching=shared
         )
@@ -369,6 +369,12 @@ def test_what_cannot_be_is_refused_with_the_reason(tiny_folder: Path) -> None:
         eviction("best")
     with pytest.raises(ValueError, match="granularity is 'row'; allowed: auto, block, token"):
         eviction(granularity="row")
+    with pytest.raises(ValueError, match="decision_delay is 129; allowed: up to max_cache_size"):
+        eviction(decision_delay=129)
+    with pytest.raises(ValueError, match="decision_delay is 1; allowed: 0 with evict_during_pre"):
+        eviction(decision_delay=1, evict_during_prefill=True)
+    with pytest.raises(ValueError, match="policy wants to see more than 64 queries of a prompt"):
+        make_pipeline(tiny_folder, eviction(Watching(prompt=65)))
     with pytest.raises(ValueError, match="policy wants to see queries, which takes the native att"):
         make_pipeline(tiny_folder, eviction(Watching(prompt=8)), "openvino")
     scheduler = pagewheel.SchedulerConfig()

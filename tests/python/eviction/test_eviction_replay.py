@@ -178,10 +178,10 @@ def test_policies_see_keys_values_and_queries_before_rotation(
     name: str,
     rotation: bool,
 ) -> None:
-    """After a prompt of 200 tokens, the last 70 observed, in decision after decision."""
+    """After a prompt of 200 tokens, the last 64 observed, in decision after decision."""
     model: Any = convert_tiny(name, tmp_path, tokenizer_folder)
     prompt = tiny_models.random_ids(200)
-    policy = Watching(prompt=70, decode=pagewheel.ObservedQueries.ALL, accumulate=True)
+    policy = Watching(prompt=64, decode=pagewheel.ObservedQueries.ALL, accumulate=True)
     _, generated, _ = run_with_recorded_evictions(
         tmp_path, prompt, 60, SIZES, policy=policy, apply_rotation=rotation, granularity="token"
     )
@@ -195,7 +195,7 @@ def test_policies_see_keys_values_and_queries_before_rotation(
         keys = np.concatenate([key for _, key in calls[layer::layers]])
         half = len(seen["frequencies"])
         np.testing.assert_allclose(seen["keys"], keys[seen["positions"]], atol=1e-4)
-        # Of the prompt's last 70 the last 64, and all that were generated.
+        # The prompt's last 64, and all that were generated.
         processed = seen["positions"][-1] + 1
         observed = queries[200 - 64 : processed]
         assert seen["count"] == len(observed)

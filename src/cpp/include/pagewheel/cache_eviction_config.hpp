@@ -94,9 +94,9 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     bool evict_during_prefill = false;
     /// A prompt's first decision waits for so many tokens of the answer, whose queries say best
     /// what is needed (after Lookahead Q-Cache, Wang et al. 2025, arXiv:2505.20334, which throws
-    /// these tokens away). Until then the whole prompt is held, as it is while it is computed;
-    /// where no block is free for that, the decision falls at once. Not for prompts that are
-    /// evicted while they are computed.
+    /// these tokens away). Until then the whole prompt is held, as it is while it is computed, but
+    /// within the model's context; where blocks are short the decision falls at once. At most
+    /// max_cache_size; 0 with evict_during_prefill.
     size_t decision_delay = 0;
 
     CacheEvictionConfig() = default;

@@ -41,7 +41,8 @@ struct EvictionView {
 
     // What follows is there if observed() asked for queries. Vectors before rotation have their
     // rotated pairs, as complex numbers have real and imaginary parts, at dimensions (i, i +
-    // rotary_dims / 2), and what is not rotated behind these.
+    // rotary_dims / 2), and what is not rotated behind these. Where a model scales what it rotates
+    // (YaRN), they are scaled.
     /// As read_keys, before they were rotated to any position.
     std::function<void(size_t first, size_t last, float* out)> read_keys_before_rotation;
     /// Observed queries that the means are of; 0: there are none.
@@ -62,7 +63,7 @@ struct ObservedQueries {
     size_t decode = 0;  ///< of the last queries before a decision, while generating
     /// Scores are kept over decisions; else they start from zero after each.
     bool accumulate = false;
-    /// The means of these queries are wanted, too; of a step's, those of the last 64.
+    /// The means of these queries are wanted, too; `prompt` is at most 64 then.
     bool queries = false;
 };
 

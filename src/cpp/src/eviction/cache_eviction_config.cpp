@@ -81,6 +81,9 @@ void CacheEvictionConfig::validate() const {
         "; allowed: more than start_size ", m_start_size, " plus recent_size ", m_recent_size);
     check_argument(score_pooling == 0 || score_pooling % 2 == 1, ParameterName("score_pooling"),
                    " is ", score_pooling, "; allowed: odd numbers, or 0 for the granularity's own");
+    check_argument(decision_delay <= (evict_during_prefill ? 0 : m_max_cache_size),
+                   ParameterName("decision_delay"), " is ", decision_delay, "; allowed: ",
+                   evict_during_prefill ? "0 with evict_during_prefill" : "up to max_cache_size");
     check_argument(policy.empty() || !custom_policy, ParameterName("policy"), " is '", policy,
                    "' and custom_policy is set; allowed: one of them");
     if (custom_policy) return;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "kernels/batch_tables.hpp"
 #include "pagewheel/errors.hpp"
 
 namespace pagewheel {
@@ -110,13 +111,18 @@ Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> laye
     m_room = whole ? block_size : std::min(block_size, share);
     m_policy = make_policy(config);
     m_observed = m_policy->observed();
+    // More would depend on how the prompt is cut into chunks.
+    check_argument(!m_observed.queries || m_observed.prompt <= kernels::BatchTables::most_observed,
+                   ParameterName("policy"), " wants to see more than ",
+                   kernels::BatchTables::most_observed,
+                   " queries of a prompt; allowed: up to that");
 }
 
 size_t Evictor::window(const EvictionState& state, const EvictionProgress& progress) const {
     if (!state.may_evict) return 0;
     const size_t budget = m_config.get_max_cache_size(),
                  after = progress.held + progress.new_tokens;
-    size_t wanted = m_observed.decode, decision = budget;
+    size_t wanted = m_observed.decode, decision = next_decision(state);
     if (!progress.decoding) {
         size_t end = progress.held + progress.to_prompt_end;
         if (progress.in_chunks) end = std::min(end, chunk_end());
@@ -148,6 +154,7 @@ void Evictor::observe_queries(EvictionState& state, size_t held, size_t count,
     tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
         SlotTable& slots = state.layers[l];
         const CacheLayer& layer = m_layers[l].description();
+        if (drops_oldest(layer)) return;
         const size_t size = layer.heads * layer.layout.key_size;
         std::vector<float> query(size);
         for (size_t i = 0; i < count; ++i) {

@@ -1,6 +1,7 @@
 // Keeps sequences' caches within their budget.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -69,6 +70,10 @@ public:
     /// size], rotated to their positions.
     void observe_queries(EvictionState& state, size_t held, size_t count,
                          const std::vector<const float*>& queries) const;
+    /// Tokens held at which the next decision falls.
+    size_t next_decision(const EvictionState& state) const {
+        return std::max(m_config.get_max_cache_size(), state.first_decision);
+    }
     /// Tokens that must go before another one is computed; 0 if it fits.
     size_t due(size_t held) const;
     /// What goes. `is_prefilling` as in EvictionView; `references` tells how many hold an entry.

@@ -73,7 +73,7 @@ struct EvictionState {
     /// The sequence may grow to its budget; else nothing is observed.
     bool may_evict = false;
     size_t start = 0;  ///< Sequence::num_starts that this belongs to
-    /// Tokens that are computed before the first decision; 0: as many as the budget.
+    /// Tokens held at which a decision falls that waits for the answer; 0: none does.
     size_t first_decision = 0;
 
     void clear() {

@@ -110,7 +110,7 @@ void check_observed_queries(const BatchTables& tables, size_t query_size) {
     const size_t size = tables.observed_queries.size;
     if (size == 0) return;
     size_t rows = 0;
-    for (size_t i = 0; i < tables.score_windows.size; ++i) rows += tables.num_observed(i);
+    for (size_t i = 0; i < tables.score_windows.size; ++i) rows += tables.num_observed_of(i);
     check_argument(size == rows * query_size, "queries has ", size, " entries, expected ", rows,
                    " rows of ", query_size);
 }

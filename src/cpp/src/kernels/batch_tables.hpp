@@ -113,6 +113,7 @@ struct BatchTables {
     TableSection<float> scores;
     // These queries themselves, at most the last most_observed of each sequence.
     static constexpr size_t most_observed = 64;
+    static size_t num_observed(size_t window) { return std::min(window, most_observed); }
     TableSection<float> observed_queries;
 
     BatchTables() = default;
@@ -123,9 +124,9 @@ struct BatchTables {
     size_t num_sequences() const { return past_lens.size; }
     bool has_scores() const { return scores.size > 0 && score_windows.size > 0; }
     /// Queries of a sequence that observed_queries has room for.
-    size_t num_observed(size_t sequence) const {
-        return std::min({size_t(score_windows[sequence]), most_observed,
-                         size_t(subsequence_begins[sequence + 1] - subsequence_begins[sequence])});
+    size_t num_observed_of(size_t sequence) const {
+        return std::min(num_observed(size_t(score_windows[sequence])),
+                        size_t(subsequence_begins[sequence + 1] - subsequence_begins[sequence]));
     }
     /// Throws InvalidArgument that names the section, what it says and what is allowed. After
     /// it no index leads out of a section or the pool: every sequence has at least one new token
@@ -163,7 +164,7 @@ public:
     void go_on_at(size_t word) { m_end = word; }
     /// The section is words that are there already.
     void place(size_t section, size_t begin, size_t size);
-    /// What is added from here on are scores.
+    /// What is added from here on is written by attention: scores and observed queries.
     void begin_scores() { m_words[1] = int32_t(m_end); }
     size_t end() const { return m_end; }
 

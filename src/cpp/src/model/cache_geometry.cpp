@@ -57,15 +57,20 @@ CachePort read_port(const ov::Output<const ov::Node>& port, size_t index, size_t
 
 void LayerRotary::take_back(int64_t position, size_t num_rows, size_t row_size, float* rows) const {
     const size_t half = dims / 2;
+    std::vector<double> cosines(half), sines(half);
+    for (size_t i = 0; i < half; ++i) {
+        // The model's graph holds the frequencies in f32.
+        const double angle = double(position) * double(float(inverse_frequencies[i]));
+        cosines[i] = std::cos(angle);
+        sines[i] = std::sin(angle);
+    }
     std::vector<float> turned(dims);
     for (size_t row = 0; row < num_rows; ++row, rows += row_size) {
         for (size_t i = 0; i < half; ++i) {
-            // The model's graph holds the frequencies in f32.
-            const double angle = double(position) * double(float(inverse_frequencies[i]));
             const double a = rows[interleaved ? 2 * i : i];
             const double b = rows[interleaved ? 2 * i + 1 : i + half];
-            turned[i] = float(a * std::cos(angle) + b * std::sin(angle));
-            turned[i + half] = float(b * std::cos(angle) - a * std::sin(angle));
+            turned[i] = float(a * cosines[i] + b * sines[i]);
+            turned[i + half] = float(b * cosines[i] - a * sines[i]);
         }
         std::copy(turned.begin(), turned.end(), rows);
     }

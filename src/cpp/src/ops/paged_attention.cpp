@@ -95,7 +95,7 @@ void write_observed_queries(const kernels::AttentionBatch& batch, size_t query_s
     float* out = tables.observed_queries.values;
     for (size_t i = 0; i < tables.num_sequences(); ++i) {
         const auto end = size_t(tables.subsequence_begins[i + 1]);
-        const size_t count = tables.num_observed(i);
+        const size_t count = tables.num_observed_of(i);
         out = std::copy_n(batch.query + (end - count) * query_size, count * query_size, out);
     }
 }

@@ -47,12 +47,14 @@ public:
     virtual const std::vector<const float*>& scores(ov::InferRequest& request, size_t entry) = 0;
     /// From the next fill() on queries() answers. False where the attention does not tell them.
     virtual bool observe_queries() { return false; }
-    /// As scores(): f32 [min(window, BatchTables::most_observed), heads * key size].
-    virtual const std::vector<const float*>& queries(size_t /*entry*/) { return m_pointers; }
+    /// As scores(): f32 [BatchTables::num_observed(window), heads * key size].
+    virtual const std::vector<const float*>& queries(size_t /*entry*/) {
+        static const std::vector<const float*> none;
+        return none;
+    }
 
 protected:
     std::vector<CacheLayer> m_layers;
-    std::vector<const float*> m_pointers;  // what scores() returns
 };
 
 /// How many tokens of each sequence of a batch are in the cache, and where its new tokens and its
@@ -193,7 +195,8 @@ private:
     size_t m_tables_end = 0;  // 0: there are none
     // Where the scores of this step begin, and their number per layer.
     size_t m_scores_begin = 0, m_step_scores = 0;
-    std::vector<size_t> m_score_begins;  // by batch entry
+    std::vector<size_t> m_score_begins;    // by batch entry
+    std::vector<const float*> m_pointers;  // what scores() returns
     bool m_observes_queries = false;
     size_t m_query_size = 0;  // of all layers
     // Where each layer's observed queries begin, and those of each batch entry among its rows.
@@ -239,8 +242,9 @@ private:
     InputTensor m_past_lens, m_subsequence_begins, m_block_indices_begins, m_max_context_len;
     std::vector<Table> m_tables;  // one of all layers, or one of each
     InputTensor m_windows;
-    std::vector<size_t> m_outputs;       // with the scores of layers()
-    std::vector<size_t> m_score_begins;  // by batch entry
+    std::vector<size_t> m_outputs;         // with the scores of layers()
+    std::vector<size_t> m_score_begins;    // by batch entry
+    std::vector<const float*> m_pointers;  // what scores() returns
 };
 
 }  // namespace pagewheel

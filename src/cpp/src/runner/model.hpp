@@ -86,7 +86,7 @@ public:
     /// From the next run() on queries() answers. False, and nothing changes, where they cannot be
     /// had or it is not known how they are rotated.
     virtual bool observe_queries() { return false; }
-    /// As scores(): f32 [min(windows[i], kernels::BatchTables::most_observed), heads * key size],
+    /// As scores(): f32 [kernels::BatchTables::num_observed(windows[i]), heads * key size],
     /// the observed queries, rotated to their positions.
     virtual const std::vector<const float*>& queries(size_t /*entry*/) {
         static const std::vector<const float*> none;

@@ -179,7 +179,7 @@ void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, si
     m_written = written;
     const size_t size = m_begin + m_capacity + m_written;
     check_argument(size <= size_t(std::numeric_limits<int32_t>::max()),
-                   "the batch's tables and scores of all layers are ", size,
+                   "the batch's tables, scores and observed queries of all layers are ", size,
                    " entries, allowed: fewer than 2^31");
     m_tensor = ov::Tensor(ov::element::i32, {size});
     m_words = m_tensor.data<int32_t>();
@@ -254,7 +254,7 @@ size_t NativeAttentionInputs::count_query_rows(const std::vector<size_t>& window
     size_t rows = 0;
     for (size_t window : windows) {
         m_query_rows.push_back(rows);
-        rows += std::min(window, kernels::BatchTables::most_observed);
+        rows += kernels::BatchTables::num_observed(window);
     }
     return rows;
 }

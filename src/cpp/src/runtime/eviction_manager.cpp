@@ -22,14 +22,15 @@ EvictionManager::EvictionManager(const CacheEvictionConfig& config, Model& model
                    "rotary frequencies are known");
 }
 
-void EvictionManager::admit(Sequence& sequence, size_t max_tokens) const {
+void EvictionManager::admit(Sequence& sequence, size_t max_tokens, size_t context) const {
     EvictionState& state = *sequence.eviction;
     state.may_evict = max_tokens > config().get_max_cache_size();
     if (!state.may_evict) return;
     if (config().evict_during_prefill)
         sequence.max_chunk_slots = m_evictor.chunk_end();
-    else if (config().decision_delay > 0)
-        state.first_decision = sequence.tokens.size() + config().decision_delay;
+    else if (const size_t delay = config().decision_delay; delay > 0)
+        state.first_decision =
+            std::min(sequence.tokens.size() + delay, context == 0 ? no_limit : context);
     // At least the last token, whose logits are wanted, is computed.
     sequence.num_observed = std::max<size_t>(1, m_evictor.prompt_window());
 }
@@ -42,10 +43,10 @@ EvictionProgress EvictionManager::progress(const BatchEntry& entry) const {
 
 size_t EvictionManager::most_drafts(const Sequence& sequence, size_t wanted) const {
     const EvictionState& state = *sequence.eviction;
-    const size_t budget = config().get_max_cache_size(), held = sequence.num_slots();
     if (!state.may_evict) return wanted;
+    const size_t end = m_evictor.next_decision(state), held = sequence.num_slots();
     const size_t uncached = sequence.num_uncached();
-    size_t most = std::min(wanted, budget - std::min(budget, held + uncached));
+    size_t most = std::min(wanted, end - std::min(end, held + uncached));
     EvictionProgress progress{held, 0, 0, true, sequence.max_chunk_slots != no_limit};
     for (; most > 0; --most) {
         progress.new_tokens = progress.to_prompt_end = uncached + most;
@@ -73,7 +74,7 @@ void EvictionManager::observe(const Batch& batch) {
                           m_model.scores(i));
         if (m_evictor.observes_queries())
             m_evictor.observe_queries(*sequence.eviction, sequence.num_slots(),
-                                      std::min(m_windows[i], kernels::BatchTables::most_observed),
+                                      kernels::BatchTables::num_observed(m_windows[i]),
                                       m_model.queries(i));
     }
 }
@@ -92,18 +93,17 @@ size_t EvictionManager::due(const Sequence& sequence) const {
     // A prompt that has not ended is evicted only where that is wanted on the way: a last token
     // that is still to be computed is no decode.
     if (sequence.is_prefilling() && held < sequence.max_chunk_slots) return 0;
-    const bool delayed = state.num_evicted == 0 && sequence.max_chunk_slots == no_limit &&
-                         sequence.num_cached < state.first_decision;
-    const BlockPool& pool = m_scheduler.pool();
-    // A block is left for copies of shared ones.
-    return delayed && pool.num_held() + 1 < pool.size() ? 0 : m_evictor.due(held);
+    // Each sequence that runs may need a block for its next token, and one to copy a shared one to.
+    const bool may_wait =
+        m_scheduler.store().num_available() > 2 * m_scheduler.queues().num_running;
+    return held < state.first_decision && may_wait ? 0 : m_evictor.due(held);
 }
 
 EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t count) const {
     try {
         return m_evictor.decide(
             *sequence.eviction, sequence.blocks, sequence.num_slots(), count,
-            sequence.is_prefilling(),
+            sequence.is_prefilling() && sequence.num_cached < sequence.prompt_length,
             [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
     } catch (const std::exception& error) {
         throw PolicyError(error.what());
@@ -120,6 +120,7 @@ void EvictionManager::evict(Sequence& sequence) {
     m_process.check("pipeline");  // a child has no threads to move survivors with
     // Computed again after a preemption, it would not fit otherwise.
     sequence.max_chunk_slots = m_evictor.chunk_end();
+    state.first_decision = 0;
     for (size_t entry : decision.written) {
         std::optional<BlockCopy> copy;
         if (!m_scheduler.own_block(sequence, entry, copy)) return;
