@@ -25,6 +25,7 @@ def make_pipeline(
     folder: Path, arguments: argparse.Namespace, policy: str, granularity: str
 ) -> pagewheel.ContinuousBatchingPipeline:
     scheduler = pagewheel.SchedulerConfig()
+    scheduler.speculation = "off"  # a step is a token
     if policy != "none":
         scheduler.use_cache_eviction = True
         scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
