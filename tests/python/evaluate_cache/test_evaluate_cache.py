@@ -80,6 +80,14 @@ def test_the_divergence_of_likely_tokens_is_close_to_that_of_all() -> None:
     assert 0.9 * exact < got <= exact
 
 
+def test_a_decision_waits_for_answers_and_not_while_a_prompt_is_read() -> None:
+    for while_reading in (False, True):
+        config = Setting("norm_sum,decision_delay=8", 0.5).config(Plan(), while_reading)
+        assert config is not None
+        assert config.decision_delay == (0 if while_reading else 8)
+        assert config.evict_during_prefill == while_reading
+
+
 def test_errors_are_those_of_means() -> None:
     mean, error = mean_and_error([0.0, 1.0, 1.0, 0.0])
     assert mean == 0.5

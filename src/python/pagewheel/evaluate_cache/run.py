@@ -75,6 +75,8 @@ class Setting:
             blocks = (budget - plan.start_size - plan.recent_size) // BLOCK
             budget_of_crush = max(1, blocks // 4)
             arguments["kvcrush_config"] = pagewheel.KVCrushConfig(budget_of_crush)
+        if while_reading:  # no decision waits for the end of what is read
+            arguments.pop("decision_delay", None)
         try:
             return pagewheel.CacheEvictionConfig(
                 plan.start_size,
