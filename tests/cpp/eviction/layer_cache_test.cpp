@@ -149,7 +149,7 @@ TEST(LayerRotary, TakesRotationBackToPairsInHalves) {
                     rotated[row + (interleaved ? 2 * i + 1 : i + dims / 2)] =
                         float(a * std::sin(angle) + b * std::cos(angle));
                 }
-            rotary.take_back(position, rows, key_size, rotated.data());
+            rotary.unrotate(position, rows, key_size, rotated.data());
             for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(rotated[i], before[i], 1e-6);
         }
 }

@@ -159,8 +159,8 @@ void Evictor::observe_queries(EvictionState& state, size_t held, size_t count,
         std::vector<float> query(size);
         for (size_t i = 0; i < count; ++i) {
             std::copy_n(queries[l] + i * size, size, query.data());
-            layer.rotary.take_back(slots.written_at(held - count + i, m_config.apply_rotation),
-                                   layer.heads, layer.layout.key_size, query.data());
+            layer.rotary.unrotate(slots.written_at(held - count + i, m_config.apply_rotation),
+                                  layer.heads, layer.layout.key_size, query.data());
             slots.queries.add(query, layer.layout.key_size, layer.rotary.dims);
         }
     });
@@ -238,8 +238,8 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
             check_tokens("read_keys_before_rotation", first, end);
             cache.read_keys(table, first, end, out);
             for (size_t slot = first; slot < end; ++slot, out += view.kv_heads * view.head_size)
-                rotary.take_back(known.written_at(slot, m_config.apply_rotation), view.kv_heads,
-                                 view.head_size, out);
+                rotary.unrotate(known.written_at(slot, m_config.apply_rotation), view.kv_heads,
+                                view.head_size, out);
         };
         mean_query = known.queries.mean_query();
         mean_amplitude = known.queries.mean_amplitude();

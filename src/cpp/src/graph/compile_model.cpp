@@ -24,11 +24,8 @@ namespace {
 std::vector<LayerRotary> layer_rotary(const RotaryDescription& rotary) {
     std::vector<LayerRotary> layers;
     if (rotary.kinds.empty()) return layers;
-    for (size_t i = 0; i < std::max<size_t>(1, rotary.layer_kinds.size()); ++i) {
-        const size_t kind = rotary.kind_of(i);
-        const RotaryKind& of_kind = rotary.kinds[kind];
-        layers.push_back({of_kind.dims, of_kind.interleaved, kind, of_kind.inverse_frequencies});
-    }
+    for (size_t i = 0; i < std::max<size_t>(1, rotary.layer_kinds.size()); ++i)
+        layers.push_back(rotary_of_layer(rotary, i));
     return layers;
 }
 

@@ -55,7 +55,14 @@ CachePort read_port(const ov::Output<const ov::Node>& port, size_t index, size_t
 
 }  // namespace
 
-void LayerRotary::take_back(int64_t position, size_t num_rows, size_t row_size, float* rows) const {
+LayerRotary rotary_of_layer(const RotaryDescription& rotary, size_t layer) {
+    if (rotary.kinds.empty()) return {};
+    const size_t number = rotary.kind_of(layer);
+    const RotaryKind& kind = rotary.kinds[number];
+    return {kind.dims, kind.interleaved, number, kind.inverse_frequencies};
+}
+
+void LayerRotary::unrotate(int64_t position, size_t num_rows, size_t row_size, float* rows) const {
     const size_t half = dims / 2;
     std::vector<double> cosines(half), sines(half);
     for (size_t i = 0; i < half; ++i) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cache_layout.hpp"
+#include "model/rotary.hpp"
 #include "openvino/core/shape.hpp"
 #include "openvino/core/type/element_type.hpp"
 #include "openvino/runtime/compiled_model.hpp"
@@ -20,10 +21,13 @@ struct LayerRotary {
     size_t kind = 0;  ///< of the model's rotary embeddings, each with a trigonometric table
     std::vector<double> inverse_frequencies = {};  ///< [dims / 2]
 
-    /// Takes the rotation by `position` back from rows f32 [num_rows, row_size]. Pairs become (i, i
+    /// Undoes the rotation by `position` of rows f32 [num_rows, row_size]. Pairs become (i, i
     /// + dims / 2) however the model orders them.
-    void take_back(int64_t position, size_t num_rows, size_t row_size, float* rows) const;
+    void unrotate(int64_t position, size_t num_rows, size_t row_size, float* rows) const;
 };
+
+/// What the description says of a layer.
+LayerRotary rotary_of_layer(const RotaryDescription& rotary, size_t layer);
 
 /// A layer that has a cache of its own.
 struct CacheLayer {

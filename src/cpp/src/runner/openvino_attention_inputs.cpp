@@ -48,14 +48,11 @@ std::vector<CacheLayer> cache_layers(const std::vector<OpenVinoAttentionLayer>& 
                 if (owner.cache == layer.cache) owner.widen_window(layer.sliding_window);
             continue;
         }
-        LayerRotary rotary_of_layer;
-        if (!rotary.kinds.empty()) {
-            const size_t kind = rotary.kind_of(layer.layer);
-            const RotaryKind& of_kind = rotary.kinds[kind];
-            rotary_of_layer = {of_kind.dims, of_kind.interleaved, kind,
-                               of_kind.inverse_frequencies};
-        }
-        layers.push_back({{}, layer.layer, layer.cache, layer.sliding_window, rotary_of_layer});
+        layers.push_back({{},
+                          layer.layer,
+                          layer.cache,
+                          layer.sliding_window,
+                          rotary_of_layer(rotary, layer.layer)});
     }
     std::sort(layers.begin(), layers.end(),
               [](const CacheLayer& a, const CacheLayer& b) { return a.cache < b.cache; });
