@@ -22,11 +22,14 @@ class Style:
 
     calls: Callable[[Sequence[Call]], str]
     reasoning: tuple[str, str] | None = None
-    has_ids: bool = False
+    ids: str = ""  # with the function's {name} and a {number}; empty: none
     one_call: bool = False
     plain_names: bool = False  # of functions and keys: letters, digits and _
     is_written: bool = True  # by grammars; else parsers alone take it
     unwritable: tuple[str, ...] = field(default=())  # not in any text
+
+    def id_of(self, name: str, number: int) -> str:
+        return self.ids.format(name=name, number=number)
 
     def message(self, content: str, reasoning: str, calls: Sequence[Call]) -> str:
         before = "" if not (self.reasoning and reasoning) else reasoning.join(self.reasoning)
@@ -92,6 +95,15 @@ def _deepseek_v32(calls: Sequence[Call]) -> str:
         for c in calls
     ]
     return f"<｜DSML｜function_calls>\n{''.join(written)}</｜DSML｜function_calls>"
+
+
+def _kimi(calls: Sequence[Call]) -> str:
+    written = [
+        f"<|tool_call_begin|>{c.id or f'functions.{c.name}:{i}'}<|tool_call_argument_begin|>"
+        f"{json.dumps(c.arguments)}<|tool_call_end|>"
+        for i, c in enumerate(calls)
+    ]
+    return f"<|tool_calls_section_begin|>{''.join(written)}<|tool_calls_section_end|>"
 
 
 def _harmony(calls: Sequence[Call]) -> str:
@@ -171,12 +183,13 @@ STYLES = {
         lambda calls: "<|python_start|>[" + ",".join(_python(calls)) + "]<|python_end|><|eot|>",
         plain_names=True,
     ),
-    "mistral/old": Style(_mistral_old, ("[THINK]", "[/THINK]"), True, is_written=False),
+    "mistral/old": Style(_mistral_old, ("[THINK]", "[/THINK]"), "id{number}", is_written=False),
     "mistral": Style(_mistral, ("[THINK]", "[/THINK]")),
-    "mistral/ids": Style(_mistral_ids, has_ids=True, is_written=False),
+    "mistral/ids": Style(_mistral_ids, ids="id{number}", is_written=False),
     "deepseek/v3": Style(_deepseek_v3, THINK),
     "deepseek/v3.1": Style(_deepseek_v31, THINK),
     "deepseek_v32": Style(_deepseek_v32, THINK, unwritable=("</｜DSML",)),
+    "kimi": Style(_kimi, THINK, "functions.{name}:{number}"),
     "phi4": Style(lambda calls: f"<|tool_call|>{_list(calls)}<|/tool_call|><|end|>", THINK),
     "phi4/functools": Style(lambda calls: f"functools{_list(calls)}", THINK),
     "phi4/envelope": Style(

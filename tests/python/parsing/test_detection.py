@@ -118,6 +118,8 @@ def test_the_family_is_found_by_the_template(name: str) -> None:
         ("<|tool_call>call:", "gemma4"),
         ("<|system|>{{ s }}<|tool|>{{ tools }}<|/tool|><|end|>", "phi4"),
         ("<|im_start|>system<|im_sep|>", "phi4"),
+        ("{{ '<|im_system|>tool_declare<|im_middle|>' }}{{ tools | tojson }}", "kimi"),
+        ("<think></think>{{ content }}<|tool_calls_section_begin|>", "kimi"),
         ("content.split('</think>')", "think"),
         ("{{ messages }}", None),
         ("", None),

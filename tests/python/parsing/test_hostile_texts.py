@@ -24,6 +24,8 @@ FRAGMENTS = sorted({
     "{", "[", "[f(", "a=", "'x", ")", ",", '"', "\\", "\n", " ", "text", "Zürich", "\x00",
     "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "```json\n", "```",
     "```tool_code\n", "print(", "<escape>", "call:f{", "functools", "</s>", "<|im_end|>",
+    "<|tool_calls_section_begin|>", "<|tool_call_begin|>functions.", ":0",
+    "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>",
     '<｜DSML｜invoke name="', "1e9", "null", "True", "\\u", "function",
 })  # fmt: skip
 
@@ -78,6 +80,11 @@ def test_what_is_no_call_is_content_as_it_stands(text: str) -> None:
         ("llama3_pythonic", "[link](http://x), [f(1)] and [f(x)] and [a, b]"),
         ("llama4_pythonic", "[]"),
         ("mistral", "[TOOL_CALLS] none\n"),
+        (
+            "kimi",
+            "<|tool_calls_section_begin|><|tool_call_begin|>f:0<|tool_call_argument_begin|>{}",
+        ),
+        ("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0 {}"),
         ("harmony", "<|channel|>final\n"),
         ("gemma", "```tool_code\nx = 1\n```"),
         ("glm", "<tool_call>{}</tool_call>"),
@@ -133,6 +140,7 @@ def test_space_between_sections_is_no_content() -> None:
 HEAVY = (
     "[", "{", '{"a":', "<", "[f(a=[", "<tool_call>",
     '<tool_call>{"name": "f", "arguments": {"a": [',
+    "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:",
     "<｜tool▁calls▁begin｜>", " to=functions.", "<think>", '{"name": "', "<|channel|>",
     "```tool_code\nf(a='",
 )  # fmt: skip

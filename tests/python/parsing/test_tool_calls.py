@@ -52,15 +52,16 @@ def random_value(rng: random.Random, style: Style, depth: int = 0) -> Any:
 
 
 def random_calls(rng: random.Random, style: Style) -> list[Call]:
+    names = [random_name(rng, style) for _ in range(1 if style.one_call else rng.randrange(1, 4))]
     return [
         Call(
-            name=random_name(rng, style),
+            name=name,
             arguments={
                 random_name(rng, style): random_value(rng, style) for _ in range(rng.randrange(4))
             },
-            id=f"id{i}{rng.randrange(1000)}" if style.has_ids else "",
+            id=style.id_of(name, rng.randrange(1000)),
         )
-        for i in range(1 if style.one_call else rng.randrange(1, 4))
+        for name in names
     ]
 
 
@@ -125,7 +126,7 @@ def test_every_family_with_tools_has_a_rendering() -> None:
 @pytest.mark.parametrize("variant", STYLES)
 def test_a_call_that_is_cut_off_is_a_call_that_says_so_or_content(variant: str) -> None:
     style, family = STYLES[variant], variant.partition("/")[0]
-    call = Call("look_up", {"city": "Zürich", "days": [1, {"a": "b"}]}, "id7" * style.has_ids)
+    call = Call("look_up", {"city": "Zürich", "days": [1, {"a": "b"}]}, style.id_of("look_up", 7))
     text = style.calls([call])
     whole = named_calls(parsed(family, text))
     states = set()

@@ -315,15 +315,14 @@ private:
         const Step step = m_between.take_behind_space(byte);
         if (step != Step::DONE || m_between.match() != 0) return step;
         m_name.clear();
+        m_id.clear();
         return go(&NamedCalls::take_name);
     }
 
     Step take_name(char byte, Events& out) {
         const bool is_first = m_name.empty();
         if (is_first && is_space(byte) && m_before_name.empty()) return Step::MORE;
-        const bool is_end = m_has_braces           ? byte == '{'
-                            : m_after_name.empty() ? is_space(byte) || byte == '<'
-                                                   : byte == m_format.after_name.front();
+        const bool is_end = ends_name(byte);
         if (is_first && (is_end || byte == '{' || byte == '[')) return Step::REFUSED;
         if (is_end && m_after_name.empty()) {
             begin_arguments(out);
@@ -339,6 +338,14 @@ private:
             return Step::REFUSED;
         m_name += byte;
         return Step::MORE;
+    }
+
+    bool ends_name(char byte) const {
+        if (m_has_braces) return byte == '{';
+        if (m_after_name.empty()) return is_space(byte) || byte == '<';
+        const std::string& before_id = m_format.before_id;
+        return byte == m_format.after_name.front() ||
+               (!before_id.empty() && byte == before_id.front());
     }
 
     Step take_behind_name(char byte, Events& out) {
@@ -357,6 +364,8 @@ private:
     }
 
     Step begin_arguments(Events& out) {
+        if (!m_format.id_begin.empty() && !m_id.empty())
+            m_id = m_format.id_begin + m_name + m_format.before_id + trimmed(m_id);
         const auto function = m_types.find(m_name);
         m_arguments = make_argument_reader(m_format.arguments, m_end,
                                            function == m_types.end() ? nullptr : &function->second);

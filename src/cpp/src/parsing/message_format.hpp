@@ -43,8 +43,10 @@ struct CallFormat {
     bool is_object = false;     ///< A call is a JSON object, and the name one of its members.
     bool has_one_call = false;  ///< in a section
     bool may_repeat = false;    ///< Sections follow each other, with the separator between them.
-    // Only readers take these.
-    std::string before_id = {};        ///< behind the name; has the first byte of `after_name`
+    // An id behind the name is for readers alone, unless it begins with `id_begin`.
+    std::string before_id = {};
+    std::string id_begin = {};  ///< Not empty: the id is this, the name, `before_id` and a number.
+    // Only readers take this.
     bool may_omit_after_name = false;  ///< The arguments may begin right behind the name.
     // Only grammars use this.
     std::string trigger = {};  ///< instead of the marker, where a text may have that without calls

@@ -86,6 +86,21 @@ CallFormat mistral_named() {
     return call;
 }
 
+/// functions.f:0 is the id, where the number counts the conversation's calls.
+CallFormat kimi_call() {
+    CallFormat call{"<|tool_calls_section_begin|>",
+                    "",
+                    "<|tool_call_begin|>functions.",
+                    "<|tool_call_argument_begin|>",
+                    as_json,
+                    "<|tool_call_end|>",
+                    "",
+                    "<|tool_calls_section_end|>"};
+    call.before_id = ":";
+    call.id_begin = "functions.";
+    return call;
+}
+
 /// The word alone may be in a text about Python.
 CallFormat functools() {
     CallFormat calls = json_list("functools", "", "");
@@ -127,6 +142,13 @@ std::vector<MessageFormat> make_message_formats() {
           {"<｜tool▁calls▁begin｜>", "", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
            "\n```json\n", as_json, "\n```<｜tool▁call▁end｜>", "\n", "<｜tool▁calls▁end｜>"}},
          {"<｜end▁of▁sentence｜>"},
+         with_special_tokens},
+        {"kimi",
+         "Kimi K2",
+         {{"<|tool_calls_section_begin|>"}, {"<|im_system|>tool_declare"}},
+         think,
+         {kimi_call()},
+         {"<|im_end|>"},
          with_special_tokens},
         {"mistral",
          "Mistral, Ministral, Magistral and Devstral",

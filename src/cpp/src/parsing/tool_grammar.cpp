@@ -98,6 +98,9 @@ GrammarNode text_without_calls(const MessageFormat& format) {
     return Config::Lark{concat("start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*)(", marks, ")(?s:.*)/\n")};
 }
 
+/// Of a call within its conversation.
+constexpr const char* call_number = "0|[1-9][0-9]{0,3}";
+
 /// What a family's calls of some tools look like.
 class CallGrammar {
 public:
@@ -151,12 +154,18 @@ private:
 
     GrammarNode one_call(const CallFormat& calls, const std::string& before) const {
         std::vector<GrammarNode> ways;
-        for (const Tool& tool : m_tools)
+        for (const Tool& tool : m_tools) {
+            const std::string begin = before + calls.before_name + tool.name;
+            const bool has_number = !calls.id_begin.empty();
             ways.push_back(sequence_node(
-                {constant_node(before + calls.before_name + tool.name + calls.after_name),
+                {has_number
+                     ? sequence_node({constant_node(begin + calls.before_id),
+                                      Config::Regex{call_number}, constant_node(calls.after_name)})
+                     : constant_node(begin + calls.after_name),
                  argument_grammar(calls.arguments, tool.parameters,
                                   concat("family ", m_format.name, ", tool '", tool.name, "'")),
                  constant_node(calls.after_arguments)}));
+        }
         return either_node(ways);
     }
 
