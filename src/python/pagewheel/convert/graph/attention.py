@@ -14,7 +14,7 @@ from openvino.utils.node_factory import NodeFactory
 from ..decoder.architecture import Attention, QueryKeyNorm
 from ..decoder.rotary import RotaryEmbedding
 from ..weights.weight import dense_f32
-from .nodes import Weighted, f32, i64, named, parameter, repeated, slice_last
+from .nodes import Weighted, f32, i64, named, parameter, repeated, slice_last, split_heads
 
 # What a masked position adds to a logit: the lowest f16, as exporters write it.
 _MASKED = -65504.0
@@ -239,7 +239,7 @@ class AttentionBuilder:
         value = projected
         if not attention.values_are_keys:
             value = self.weighted.linear(x, f"{prefix}.v_proj", attention.bias)
-        value = self._split(value, kv_heads, attention.head_size)
+        value = split_heads(value, kv_heads, attention.head_size)
         if attention.value_norm:
             value = self.weighted.unit_rms(value)
         return key, ops.transpose(value, i64([0, 2, 1, 3]))
@@ -251,7 +251,7 @@ class AttentionBuilder:
         assert latent is not None
 
         def split(x: ov.Node, count: int, size: int) -> ov.Node:
-            return ops.transpose(self._split(x, count, size), i64([0, 2, 1, 3]))
+            return ops.transpose(split_heads(x, count, size), i64([0, 2, 1, 3]))
 
         shared = self.weighted.linear(x, f"{prefix}.k_rope_proj", attention.bias)
         rotated = split(shared, 1, latent.rotated)
@@ -265,16 +265,11 @@ class AttentionBuilder:
         value = self.weighted.linear(narrow, f"{prefix}.v_b_proj")
         return ops.concat([rotated, kept], -1), split(value, heads, attention.value_size)
 
-    @staticmethod
-    def _split(x: ov.Node, heads: int, size: int) -> ov.Node:
-        """[batch, tokens, heads * size] -> [batch, tokens, heads, size]."""
-        return ops.reshape(x, i64([0, 0, heads, size]), True)
-
     def _heads(self, x: ov.Node, attention: Attention, heads: int, norm: str) -> ov.Node:
         """[batch, tokens, heads * d] -> [batch, heads, tokens, d], normed and rotated."""
         if attention.query_key_norm is QueryKeyNorm.WHOLE:
             x = self.weighted.rms_norm(x, norm)
-        x = self._split(x, heads, attention.head_size)
+        x = split_heads(x, heads, attention.head_size)
         if attention.query_key_norm is QueryKeyNorm.HEAD:
             x = self.weighted.rms_norm(x, norm)
         x = ops.transpose(x, i64([0, 2, 1, 3]))

@@ -11,7 +11,7 @@ from ..decoder.architecture import Activation, Mamba2
 from ..weights.weight import dense_f32
 from .attention import Inputs
 from .convolution import convolved
-from .nodes import Weighted, activated, f32, i32, i64, named, slice_last
+from .nodes import Weighted, activated, f32, i32, i64, named, slice_last, split_heads
 
 
 def build_mamba(
@@ -31,8 +31,8 @@ def build_mamba(
     mixed = ops.transpose(activated(mixed, Activation.SILU), i64([0, 2, 1]))
     ends = np.cumsum([0, inner, *[mamba.groups * mamba.state_size] * 2])
     parts = [slice_last(mixed, 3, ends[i], ends[i + 1]) for i in range(3)]
-    heads = _split(parts[0], mamba.heads, mamba.head_size)
-    b, c = (_split(part, mamba.groups, mamba.state_size) for part in parts[1:])
+    heads = split_heads(parts[0], mamba.heads, mamba.head_size)
+    b, c = (split_heads(part, mamba.groups, mamba.state_size) for part in parts[1:])
     steps = ops.softplus(ops.add(steps, weighted.vector(f"{prefix}.dt_bias")))
     if mamba.dt_min > 0 or mamba.dt_max < np.inf:
         highest = min(mamba.dt_max, float(np.finfo(np.float32).max))
@@ -56,7 +56,7 @@ def _normed(weighted: Weighted, y: ov.Node, mamba: Mamba2, name: str) -> ov.Node
         gamma = ops.constant(dense_f32(weighted.weight(name)))
         return named(ops.multiply(gamma, weighted.unit_rms(y)), f"model.{name}")
     size = mamba.inner_size // mamba.norm_groups
-    groups = weighted.unit_rms(_split(y, mamba.norm_groups, size))
+    groups = weighted.unit_rms(split_heads(y, mamba.norm_groups, size))
     normed = ops.reshape(groups, i64([0, 0, mamba.inner_size]), True)
     return named(ops.multiply(normed, weighted.vector(name)), f"model.{name}")
 
@@ -91,11 +91,6 @@ def _scanned(
     after = ops.reshape(loop.output(1), i64([0, 0, 0, 0]), True)  # a node, as assign takes
     inputs.keep(after, variable)
     return named(loop, f"model.layers.{layer}.mamba.scan").output(0)
-
-
-def _split(x: ov.Node, count: int, size: int) -> ov.Node:
-    """[batch, tokens, count * size] -> [batch, tokens, count, size]."""
-    return ops.reshape(x, i64([0, 0, count, size]), True)
 
 
 def _each_head(x: ov.Node, mamba: Mamba2) -> ov.Node:

@@ -11,7 +11,7 @@ from openvino.op import Parameter
 from openvino.utils.node_factory import NodeFactory
 
 from ..decoder.architecture import Activation, Architecture
-from ..weights.weight import Weight, dense_f32, emit, interleave_rows
+from ..weights.weight import Weight, dense_f32, emit, interleave_rows, named as named
 
 WeightReader = Callable[[str], Weight]
 
@@ -28,11 +28,6 @@ def f32(value: float) -> ov.Node:
     return ops.constant(np.array(value, np.float32))
 
 
-def named(node: ov.Node, name: str) -> ov.Node:
-    node.set_friendly_name(name)
-    return node
-
-
 def parameter(name: str, shape: list[int], element_type: ov.Type) -> ov.Node:
     node = Parameter(element_type, ov.PartialShape(shape))
     node.output(0).tensor.set_names({name})
@@ -41,6 +36,11 @@ def parameter(name: str, shape: list[int], element_type: ov.Type) -> ov.Node:
 
 def scaled(x: ov.Node, factor: float) -> ov.Node:
     return x if factor == 1.0 else ops.multiply(x, f32(factor))
+
+
+def split_heads(x: ov.Node, count: int, size: int) -> ov.Node:
+    """[batch, tokens, count * size] -> [batch, tokens, count, size]."""
+    return ops.reshape(x, i64([0, 0, count, size]), True)
 
 
 def slice_last(x: ov.Node, rank: int, start: int, stop: int) -> ov.Node:

@@ -191,12 +191,10 @@ def _constant(
     tensor = ov.Tensor(element_type, ov.Shape(shape))
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
     tensor.data.reshape(-1).view(np.uint8)[:] = raw
-    node = Constant(tensor, shared_memory=True)
-    node.set_friendly_name(name)
-    return node
+    return named(Constant(tensor, shared_memory=True), name)
 
 
-def _named(node: ov.Node, name: str) -> ov.Node:
+def named(node: ov.Node, name: str) -> ov.Node:
     node.set_friendly_name(name)
     return node
 
@@ -207,7 +205,7 @@ def emit(weight: Weight, name: str) -> ov.Node:
         values = _constant(weight.values, weight.values.shape, weight.element_type, name)
         if weight.element_type == ov.Type.f32:
             return values
-        return _named(ops.convert(values, "f32"), f"{name}/convert")
+        return named(ops.convert(values, "f32"), f"{name}/convert")
     # A group as long as the row needs no dimension of its own.
     whole_rows = weight.scale.shape[-1] == 1
     grouped = weight.shape if whole_rows else (*weight.scale.shape, weight.group_size)
@@ -217,22 +215,22 @@ def emit(weight: Weight, name: str) -> ov.Node:
     )
     precision = "f32" if exact else "f16"
     values = _constant(weight.values, grouped, weight.element_type, name)
-    result = _named(ops.convert(values, precision), f"{name}/convert")
+    result = named(ops.convert(values, precision), f"{name}/convert")
     if weight.zero_point is not None:
         points, shape = weight.zero_point, ones
         if isinstance(points, int):
             points, shape = np.array([points], np.uint8), (1,) * len(ones)
         zero_point = _operand(points, shape, precision, f"{name}/zero_point")
-        result = _named(ops.subtract(result, zero_point), f"{name}/subtract")
+        result = named(ops.subtract(result, zero_point), f"{name}/subtract")
     scale = _operand(weight.scale, ones, precision, f"{name}/scale")
     result = ops.multiply(result, scale)
-    result = _named(result, f"{name}/fq_weights_1")
+    result = named(result, f"{name}/fq_weights_1")
     if not whole_rows:
         shape = ops.constant(np.array(weight.shape, np.int64))
-        result = _named(ops.reshape(result, shape, False), f"{name}/fq_weights_1/reshape")
+        result = named(ops.reshape(result, shape, False), f"{name}/fq_weights_1/reshape")
     if exact:
         return result
-    return _named(ops.convert(result, "f32"), f"{name}/fq_weights_1/convert")
+    return named(ops.convert(result, "f32"), f"{name}/fq_weights_1/convert")
 
 
 def _operand(
@@ -242,4 +240,4 @@ def _operand(
     constant = _constant(values, shape, ov.Type(values.dtype), name)
     if values.dtype == {"f16": np.float16, "f32": np.float32}[precision]:
         return constant
-    return _named(ops.convert(constant, precision), f"{name}/convert")
+    return named(ops.convert(constant, precision), f"{name}/convert")
