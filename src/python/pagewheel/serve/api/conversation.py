@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from pagewheel.serve.http.body import (
+    ESCAPED_HALF,
     Fields,
     checked,
     fits_64_bits,
+    has_half,
     lenient_json,
     replace_large_numbers,
     shown,
@@ -18,8 +18,6 @@ from pagewheel.serve.http.body import (
 from pagewheel.serve.http.errors import bad_field
 
 _MAX_MESSAGES = 4096
-# It finds a half of a character in JSON's text, though perhaps beside its other half.
-_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXT_PARTS = ("text", "input_text", "output_text")
 _MEDIA_PARTS = {
@@ -127,10 +125,10 @@ def _tool_call(where: str, value: Any) -> dict[str, Any]:
 
 def check_arguments(field: str, arguments: str) -> None:
     """Raises ApiError for half of a character: the text is JSON within JSON."""
-    if _ESCAPED_HALF.search(arguments) is None:  # so most are parsed once, by tool_call()
+    if ESCAPED_HALF.search(arguments) is None:  # so most are parsed once, by tool_call()
         return
     value = _parsed(arguments)
-    if value is not None and _has_half(arguments, value):
+    if value is not None and has_half(arguments, value):
         raise bad_field(field, "has half of a UTF-16 surrogate pair in a string")
 
 
@@ -142,7 +140,7 @@ def tool_call(name_of_call: str, function: str, arguments: Any) -> dict[str, Any
     """
     if isinstance(arguments, str):
         value = _parsed(arguments)
-        if isinstance(value, dict) and not _has_half(arguments, value):
+        if isinstance(value, dict) and not has_half(arguments, value):
             arguments = value
     if isinstance(arguments, dict):
         replace_large_numbers(arguments)
@@ -155,17 +153,6 @@ def _parsed(arguments: str) -> Any:
         return lenient_json(arguments or "{}")
     except (ValueError, RecursionError):
         return None
-
-
-def _has_half(text: str, value: Any) -> bool:
-    """Whether `value`, which is `text` as JSON, has strings that cannot be UTF-8."""
-    if _ESCAPED_HALF.search(text) is None:
-        return False
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):  # no template could show it either
-        return True
-    return False
 
 
 # Names that a request may not put into a template's context.

@@ -30,6 +30,9 @@ _MAX_DISCARDED = 64 << 20
 
 _UNSAFE = re.compile(r"[^!-+\--~]")  # in a header's list
 
+# It finds a half of a character in JSON's text, though perhaps beside its other half.
+ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
 # Where unknown fields of the request are put instead of being refused; None: they are refused.
 ignored_fields: ContextVar[list[str] | None] = ContextVar("ignored_fields", default=None)
 
@@ -124,7 +127,9 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise ApiError(400, f"the body is not JSON: {str(error)[:200]}") from None
     if not isinstance(value, dict):
         raise ApiError(400, "the body must be a JSON object")
-    _check(value)
+    _check_depth(value)
+    if has_half(text, value):
+        raise ApiError(400, "the body has half of a UTF-16 surrogate pair in a string")
     if too_large:
         _let_calls_have_texts(value)
     return value
@@ -215,17 +220,13 @@ def fits_64_bits(value: Any) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 
-def _check(value: Any) -> None:
+def _check_depth(value: Any) -> None:
     """Walks without recursion, level by level."""
     level: list[Any] = [value]
     for _ in range(_MAX_DEPTH):
         below: list[Any] = []
         for one in level:
-            if isinstance(one, str):
-                _check_text(one)
-            elif isinstance(one, dict):
-                for key in one:
-                    _check_text(key)
+            if isinstance(one, dict):
                 below.extend(one.values())
             elif isinstance(one, list):
                 below.extend(one)
@@ -235,13 +236,15 @@ def _check(value: Any) -> None:
     raise _too_deep()
 
 
-def _check_text(text: str) -> None:
-    if text.isascii():
-        return
+def has_half(text: str, value: Any) -> bool:
+    """Whether `value`, which is `text` as JSON, has strings that cannot be UTF-8."""
+    if ESCAPED_HALF.search(text) is None:
+        return False
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ApiError(400, "the body has half of a UTF-16 surrogate pair in a string") from None
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):  # no template could show it either
+        return True
+    return False
 
 
 def _too_deep() -> ApiError:
