@@ -85,10 +85,7 @@ def _max_tokens(fields: Fields, sampling: SamplingRequest, limits: Limits) -> in
 
 def read_prompts(fields: Fields, field: str = "prompt") -> list[str | list[int]]:
     """Takes a text, token ids, or a list of either."""
-    value = fields.take_any(field)
-    name = fields.name(field)
-    if value is None:
-        raise bad_field(name, "is required", "missing_required_parameter")
+    value, name = fields.need_any(field), fields.name(field)
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not value:

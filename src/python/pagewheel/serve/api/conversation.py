@@ -8,7 +8,7 @@ from typing import Any
 from pagewheel.serve.http.body import (
     ESCAPED_HALF,
     Fields,
-    checked,
+    fields_of,
     fits_64_bits,
     has_half,
     lenient_json,
@@ -47,7 +47,7 @@ def check_count(field: str, messages: Sequence[Any]) -> None:
 
 
 def read_message(where: str, value: Any) -> dict[str, Any]:
-    fields = Fields(checked(where, value, dict), where + ".")
+    fields = fields_of(where, value)
     role = fields.take_one_of("role", _ROLES)
     message: dict[str, Any] = {"role": "system" if role == "developer" else role}
     content = fields.take_any("content")
@@ -93,7 +93,7 @@ def text_of(where: str, content: Any) -> str:
 
 def part_text(where: str, part: Any) -> str:
     """Raises ApiError for a part of a content that is no text."""
-    fields = Fields(checked(where, part, dict), where + ".")
+    fields = fields_of(where, part)
     kind = fields.need("type", str)
     if kind in _MEDIA_PARTS:
         raise bad_field(
@@ -112,7 +112,7 @@ def part_text(where: str, part: Any) -> str:
 
 
 def _tool_call(where: str, value: Any) -> dict[str, Any]:
-    fields = Fields(checked(where, value, dict), where + ".")
+    fields = fields_of(where, value)
     fields.take_one_of("type", ("function",), "function")
     with fields.inner("function", is_required=True) as call:
         arguments = call.need("arguments", str)

@@ -40,7 +40,7 @@ from pagewheel.serve.api.sampling_request import (
 )
 from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import take_message_tools
-from pagewheel.serve.http.body import Fields, checked
+from pagewheel.serve.http.body import Fields, checked, fields_of
 from pagewheel.serve.http.errors import bad_field
 from pagewheel.serve.models.generation import Generation
 
@@ -127,14 +127,12 @@ def _take_output(fields: Fields, conversation: Conversation) -> ResponseFormat |
 
 def _take_thinking(fields: Fields, conversation: Conversation) -> bool:
     """Tells templates of models that may think. Returns whether thoughts are shown."""
-    thinking = fields.take("thinking", dict)
-    if thinking is None:
-        return True
-    inner = Fields(thinking, "thinking.")
-    kind = inner.take_one_of("type", ("enabled", "disabled", "adaptive"))
-    inner.take_int("budget_tokens", 1, MAX_TOKENS, 1)  # max_tokens bounds it with the answer
-    display = inner.take_one_of("display", (None, "summarized", "omitted"))
-    inner.refuse_rest()
+    with fields.inner("thinking") as thinking:
+        if not thinking.is_given:
+            return True
+        kind = thinking.take_one_of("type", ("enabled", "disabled", "adaptive"))
+        thinking.take_int("budget_tokens", 1, MAX_TOKENS, 1)  # max_tokens bounds it with the answer
+        display = thinking.take_one_of("display", (None, "summarized", "omitted"))
     if kind != "adaptive":
         conversation.template_kwargs["enable_thinking"] = kind == "enabled"
     return display != "omitted"
@@ -263,7 +261,7 @@ def read_blocks(messages: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _read_parts(where: str, value: dict[str, Any], content: list[Any]) -> list[dict[str, Any]]:
-    fields = Fields(value, where + ".")
+    fields = fields_of(where, value)
     role = fields.take_one_of("role", ("user", "assistant", "system"))
     fields.take_any("content")
     fields.refuse_rest()
@@ -271,8 +269,8 @@ def _read_parts(where: str, value: dict[str, Any], content: list[Any]) -> list[d
     results: list[dict[str, Any]] = []
     for number, part in enumerate(content):
         place = f"{where}.content[{number}]"
-        kind = checked(place, part, dict).get("type")
-        inner = Fields(part, place + ".")
+        inner = fields_of(place, part)
+        kind = part.get("type")
         if role == "assistant" and kind == "tool_use":
             message.setdefault("tool_calls", []).append(_tool_use(inner))
         elif role == "assistant" and kind in _THINKING:

@@ -67,19 +67,12 @@ def take_ollama_format(fields: Fields) -> ResponseFormat | None:
 def _format(
     fields: Fields, field: str, schema: Callable[[Fields], tuple[str, Any]]
 ) -> ResponseFormat | None:
-    value = fields.take(field, dict)
-    if value is None:
-        return None
-    form = Fields(value, fields.name(field) + ".")
-    kind = form.take_one_of("type", ("text", "json_object", "json_schema"))
-    response_format = None
-    if kind == "json_object":
-        response_format = ResponseFormat(fields.name(field), _json(field, _ANY_OBJECT), True)
-    if kind == "json_schema":
-        name, given = schema(form)
-        response_format = ResponseFormat(name, _json(name, given), True)
-    form.refuse_rest()
-    return response_format
+    with fields.inner(field) as form:
+        if not form.is_given:
+            return None
+        kind = form.take_one_of("type", ("text", "json_object", "json_schema"))
+        name, given = schema(form) if kind == "json_schema" else (fields.name(field), _ANY_OBJECT)
+    return None if kind == "text" else ResponseFormat(name, _json(name, given), True)
 
 
 def _chat_schema(form: Fields) -> tuple[str, Any]:

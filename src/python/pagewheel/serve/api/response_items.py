@@ -15,7 +15,7 @@ from pagewheel.serve.api.conversation import (
 )
 from pagewheel.serve.api.output_processor import CALL, CONTENT, REASONING, MessagePart
 from pagewheel.serve.api.service import Context
-from pagewheel.serve.http.body import Fields, checked, shown
+from pagewheel.serve.http.body import Fields, checked, fields_of, shown
 from pagewheel.serve.http.errors import ApiError, bad_field
 
 _PREFIXES = {CALL: "fc", REASONING: "rs", CONTENT: "msg"}
@@ -25,9 +25,7 @@ _TEXTS = {CALL: "function_call_arguments", REASONING: "reasoning_text", CONTENT:
 
 def read_input(fields: Fields) -> list[dict[str, Any]]:
     """Takes a text, or items: messages, calls, their results and reasoning."""
-    value = fields.take_any("input")
-    if value is None:
-        raise bad_field("input", "is required", "missing_required_parameter")
+    value = fields.need_any("input")
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     items = checked("input", value, list)
@@ -53,7 +51,7 @@ def said_again(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _add(messages: list[dict[str, Any]], where: str, item: dict[str, Any]) -> None:
     """What the assistant says in several items is one message."""
     kind = item.get("type") or "message"
-    fields = Fields(item, where + ".")
+    fields = fields_of(where, item)
     fields.take("type", str)
     for name in ("id", "status"):  # of an answer that comes back
         fields.take(name, str)
@@ -98,12 +96,7 @@ def _add_message(messages: list[dict[str, Any]], message: dict[str, Any]) -> Non
 def _add_reasoning(message: dict[str, Any], fields: Fields) -> None:
     fields.take("summary", list)
     fields.take_one_of("encrypted_content", (None,))
-    parts = fields.take("content", list) or []
-    for number, part in enumerate(parts):
-        inner = Fields(
-            checked(fields.name(f"content[{number}]"), part, dict),
-            fields.name(f"content[{number}]."),
-        )
+    for inner in fields.take_objects("content"):
         inner.take_one_of("type", ("reasoning_text",))
         text = inner.need("text", str)
         inner.refuse_rest()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pagewheel.serve.http.body import Fields, checked, shown
+from pagewheel.serve.http.body import Fields, fields_of, shown
 from pagewheel.serve.http.errors import bad_field
 
 NONE, AUTO, REQUIRED = "none", "auto", "required"
@@ -39,7 +39,7 @@ class Tools:
 
 def take_tools(fields: Fields) -> Tools:
     tools = []
-    for _, each in _each_tool(fields):
+    for each in _each_tool(fields):
         each.take_one_of("type", ("function",))
         with each.inner("function", is_required=True) as function:
             tools.append(_function(function, function.take("parameters", dict)))
@@ -54,45 +54,41 @@ def take_tools(fields: Fields) -> Tools:
 
 def take_response_tools(fields: Fields) -> Tools:
     tools = []
-    for where, each in _each_tool(fields):
-        _check_type(where, each.take_any("type"), "function")
+    for each in _each_tool(fields):
+        _check_type(each, each.take_any("type"), "function")
         tools.append(_function(each, each.take("parameters", dict)))
     return _with_choice(fields, tools, lambda choice: choice.need("name", str))
 
 
 def take_message_tools(fields: Fields) -> Tools:
     tools = []
-    for where, each in _each_tool(fields):
-        _check_type(where, each.take("type", str, "custom"), "custom")
+    for each in _each_tool(fields):
+        _check_type(each, each.take("type", str, "custom"), "custom")
         each.take("cache_control", dict)  # prefixes are cached in any case
         each.take("eager_input_streaming", bool)  # arguments stream as they come in any case
         tools.append(_function(each, each.need("input_schema", dict)))
     choices = {"auto": AUTO, "any": REQUIRED, "tool": REQUIRED, "none": NONE}
-    value = fields.take("tool_choice", dict)
-    if value is None:
-        is_parallel = fields.take("parallel_tool_calls", bool, True)
-        return _checked_choice(fields, Tools(tools, is_parallel=is_parallel))
-    inner = Fields(value, fields.name("tool_choice."))
-    kind = inner.take_one_of("type", tuple(choices))
-    name = inner.need("name", str) if kind == "tool" else None
-    is_parallel = not inner.take("disable_parallel_tool_use", bool, False)
-    inner.refuse_rest()
+    with fields.inner("tool_choice") as inner:
+        if not inner.is_given:
+            is_parallel = fields.take("parallel_tool_calls", bool, True)
+            return _checked_choice(fields, Tools(tools, is_parallel=is_parallel))
+        kind = inner.take_one_of("type", tuple(choices))
+        name = inner.need("name", str) if kind == "tool" else None
+        is_parallel = not inner.take("disable_parallel_tool_use", bool, False)
     return _checked_choice(fields, Tools(tools, choices[kind], name, is_parallel))
 
 
-def _check_type(where: str, kind: Any, allowed: str) -> None:
+def _check_type(fields: Fields, kind: Any, allowed: str) -> None:
     if kind != allowed:
-        raise bad_field(
-            f"{where}.type", f"is {shown(kind)}; allowed: {allowed!r}", "unsupported_value"
-        )
+        message = f"is {shown(kind)}; allowed: {allowed!r}"
+        raise bad_field(fields.name("type"), message, "unsupported_value")
 
 
-def _each_tool(fields: Fields) -> list[tuple[str, Fields]]:
-    values = fields.take("tools", list) or []
-    if len(values) > _MAX_TOOLS:
-        raise bad_field(fields.name("tools"), f"has {len(values)} tools; allowed: {_MAX_TOOLS}")
-    named = [(fields.name(f"tools[{number}]"), each) for number, each in enumerate(values)]
-    return [(where, Fields(checked(where, each, dict), where + ".")) for where, each in named]
+def _each_tool(fields: Fields) -> list[Fields]:
+    tools = fields.take_objects("tools")
+    if len(tools) > _MAX_TOOLS:
+        raise bad_field(fields.name("tools"), f"has {len(tools)} tools; allowed: {_MAX_TOOLS}")
+    return tools
 
 
 def _function(fields: Fields, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -121,7 +117,7 @@ def _with_choice(
     """Takes `tool_choice`, in which `name_of` takes a function's name."""
     choice, name = fields.take_any("tool_choice"), None
     if isinstance(choice, dict):
-        inner = Fields(choice, fields.name("tool_choice."))
+        inner = fields_of(fields.name("tool_choice"), choice)
         inner.take_one_of("type", ("function",))
         choice, name = REQUIRED, name_of(inner)
         inner.refuse_rest()

@@ -287,10 +287,19 @@ class Fields:
 
     def need(self, field: str, kind: type[T]) -> T:
         """take() of a field that must be there."""
-        value = self.take(field, kind)
+        return checked(self.name(field), self.need_any(field), kind)
+
+    def need_any(self, field: str) -> Any:
+        """take_any() of a field that must be there."""
+        value = self.take_any(field)
         if value is None:
             raise bad_field(self.name(field), "is required", "missing_required_parameter")
         return value
+
+    def take_objects(self, field: str) -> list[Fields]:
+        """Those of each object of an array."""
+        values = self.take(field, list) or []
+        return [fields_of(self.name(f"{field}[{i}]"), each) for i, each in enumerate(values)]
 
     @contextmanager
     def inner(self, field: str, is_required: bool = False) -> Iterator[Fields]:
@@ -337,6 +346,11 @@ class Fields:
                 param=name,
                 code="unknown_parameter",
             )
+
+
+def fields_of(name: str, value: Any) -> Fields:
+    """Those of a value that must be an object, else ApiError."""
+    return Fields(checked(name, value, dict), name + ".")
 
 
 def checked(name: str, value: Any, kind: type[T]) -> T:
