@@ -383,7 +383,7 @@ TEST(Evictor, ScoresAddUpWithTheirLifetimes) {
     world.append(1);
     world.evictor->observe(world.state, 4, 1, {second.data()});
     EXPECT_EQ(world.state.layers[0].score, std::vector<float>({1.5f, 2, 4, 4}));
-    EXPECT_EQ(world.state.layers[0].lifetime, std::vector<int32_t>({3, 3, 2, 1}));
+    EXPECT_EQ(world.state.layers[0].lifetimes(), std::vector<int32_t>({3, 3, 2, 1}));
     world.append(116);
     world.evict(world.evictor->due(120));  // what goes takes its scores along, the rest keeps them
     EXPECT_EQ(world.state.layers[0].score[2], 4);

@@ -213,7 +213,8 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
                      ? max_pooled(known.score, size)
                      : root_mean_pooled(known.score, size);
     view.scores = pooled.empty() ? known.score.data() : pooled.data();
-    view.lifetimes = known.lifetime.data();
+    const std::vector<int32_t> lifetimes = known.lifetimes();
+    view.lifetimes = lifetimes.data();
     view.positions = known.position.data();
     view.kv_heads = cache.layout().kv_heads;
     view.head_size = cache.layout().key_size;

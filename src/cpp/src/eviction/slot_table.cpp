@@ -42,6 +42,12 @@ std::vector<BlockId> SlotTable::table(const std::vector<BlockId>& blocks) const 
     return table;
 }
 
+std::vector<int32_t> SlotTable::lifetimes() const {
+    std::vector<int32_t> lifetimes(unseen_by.size(), num_observed);
+    for (size_t i = 0; i < lifetimes.size(); ++i) lifetimes[i] -= unseen_by[i];
+    return lifetimes;
+}
+
 void SlotTable::extend(size_t held, size_t num_evicted) {
     const size_t known = position.size();
     if (held <= known) return;
@@ -49,19 +55,20 @@ void SlotTable::extend(size_t held, size_t num_evicted) {
     std::iota(position.begin() + ptrdiff_t(known), position.end(), int64_t(known + num_evicted));
     delta.resize(held, 0);
     score.resize(held, 0);
-    lifetime.resize(held, 0);
+    unseen_by.resize(held, num_observed);
 }
 
 void SlotTable::observe(const float* scores, size_t held, size_t window) {
     for (size_t i = 0; i < held; ++i) score[i] += scores[i];
-    const size_t seen_by_all = held - window;
-    for (size_t i = 0; i < seen_by_all; ++i) lifetime[i] += int32_t(window);
-    for (size_t i = seen_by_all; i < held; ++i) lifetime[i] += int32_t(held - i);
+    num_observed += int32_t(window);
+    // Slot held - window + i is the i-th query's own.
+    for (size_t i = 0; i < window; ++i) unseen_by[held - window + i] += int32_t(i);
 }
 
 void SlotTable::forget_scores() {
     std::fill(score.begin(), score.end(), 0.0f);
-    std::fill(lifetime.begin(), lifetime.end(), 0);
+    std::fill(unseen_by.begin(), unseen_by.end(), 0);
+    num_observed = 0;
     queries = {};
 }
 
@@ -76,13 +83,13 @@ void SlotTable::compact(const std::vector<size_t>& dropped, bool rotates) {
         position[to] = position[from];
         delta[to] = delta[from] + (rotates ? int32_t(from - to) : 0);
         score[to] = score[from];
-        lifetime[to] = lifetime[from];
+        unseen_by[to] = unseen_by[from];
         ++to;
     }
     position.resize(to);
     delta.resize(to);
     score.resize(to);
-    lifetime.resize(to);
+    unseen_by.resize(to);
 }
 
 void SlotTable::describe_rotation(size_t block_size) {

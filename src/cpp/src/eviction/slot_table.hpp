@@ -32,11 +32,12 @@ struct SlotTable {
     /// Entry i of this layer's block table is Sequence::blocks[order[i]]; past its end, blocks[i].
     std::vector<uint32_t> order;
     // By slot:
-    std::vector<int64_t> position;  ///< number of the token in the sequence
-    std::vector<int32_t> delta;     ///< position when its key was written - position now
-    std::vector<float> score;       ///< attention received from the observed queries
-    std::vector<int32_t> lifetime;  ///< observed queries that could see it
-    QueryStatistics queries;        ///< of a policy that wants them
+    std::vector<int64_t> position;   ///< number of the token in the sequence
+    std::vector<int32_t> delta;      ///< position when its key was written - position now
+    std::vector<float> score;        ///< attention received from the observed queries
+    std::vector<int32_t> unseen_by;  ///< observed queries that could not see it
+    int32_t num_observed = 0;        ///< queries; `score` is of these
+    QueryStatistics queries;         ///< of a policy that wants them
 
     // What the attention op is told; changes with evictions only:
     std::vector<int32_t> rotated;  ///< entries of this layer's table with a delta, ascending
@@ -47,6 +48,8 @@ struct SlotTable {
     int64_t written_at(size_t slot, bool rotates) const {
         return rotates ? int64_t(slot) + delta[slot] : position[slot];
     }
+    /// Observed queries that could see each slot.
+    std::vector<int32_t> lifetimes() const;
     uint32_t entry(size_t i) const { return i < order.size() ? order[i] : uint32_t(i); }
     std::vector<BlockId> table(const std::vector<BlockId>& blocks) const;
 

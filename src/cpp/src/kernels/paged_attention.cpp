@@ -2,6 +2,7 @@
 #include "kernels/paged_attention.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <vector>
 
@@ -22,9 +23,17 @@ constexpr size_t write_tokens = 8;  // written by one item
 /// What a call keeps from one phase to another. One per thread that calls, reused.
 struct CallMemory {
     AttentionPlan plan;
+    std::vector<std::atomic<size_t>> unfinished;  // parts of each tile
+    std::vector<const void*> computed_by;   // by part of a cut tile with scores: see this_thread()
     std::vector<RowStatistics> statistics;  // see AttentionPlan::statistics()
     LineBuffer<float> partials, kept;
 };
+
+/// Tells threads that live apart.
+const void* this_thread() {
+    static thread_local const char mark = 0;
+    return &mark;
+}
 
 /// Tokens whose keys and values a layer writes that has a cache.
 size_t num_written(const BatchTables& tables) {
@@ -47,6 +56,12 @@ public:
           threads_(num_threads()) {
         memory.plan.make(config, batch, threads_, prefill_.tile_rows);
         memory.statistics.resize(plan_.num_statistics);
+        if (memory.unfinished.size() < plan_.tiles.size())
+            memory.unfinished = std::vector<std::atomic<size_t>>(plan_.tiles.size());
+        for (size_t i = 0; i < plan_.tiles.size(); ++i)
+            memory.unfinished[i].store(plan_.tiles[i].parts(), std::memory_order_relaxed);
+        const bool keeps_parts = plan_.cuts_tiles() && plan_.kept_floats > 0;
+        memory.computed_by.assign(keeps_parts ? plan_.parts.size() : 0, nullptr);
         partials_ = memory.partials.resize(plan_.result_floats);
         kept_ = memory.kept.resize(plan_.kept_floats);
     }
@@ -57,22 +72,20 @@ public:
         const size_t items = plan_.num_items(), scores = plan_.score_tiles.size();
         const size_t fresh = config_.write_kv_cache ? num_written(batch_.tables) : 0;
         const size_t writes = (fresh + write_tokens - 1) / write_tokens;
-        const bool cut = plan_.cuts_tiles();
         const auto write_item = [&](size_t i) {
             write_range(i * write_tokens, std::min(fresh, (i + 1) * write_tokens));
         };
-        if (!cut && (threads_ == 1 || std::max({items, writes, scores}) <= 1)) {
+        if (threads_ == 1 || std::max({items, writes, scores}) <= 1) {
             for (size_t i = 0; i < writes; ++i) write_item(i);
             for (size_t i = 0; i < items; ++i) run_item(i);
+            score_own_parts();
             for (size_t i = 0; i < scores; ++i) run_scores(i);
             return;
         }
         const bool large = plan_.cache_bytes >= min_call_bytes || writes > 1;
         run_phases_with(large ? threads_ - 1 : 0, Phase{writes, write_item},
                         Phase{items, [&](size_t i) { run_item(i); }},
-                        Phase{cut ? plan_.tiles.size() : 0, [&](size_t i) { merge_parts(i); }},
-                        Phase{cut && plan_.kept_floats > 0 ? plan_.parts.size() : 0,
-                              [&](size_t i) { score_cut_part(plan_.parts[i]); }},
+                        EachThread{[&] { score_own_parts(); }},
                         Phase{scores, [&](size_t i) { run_scores(i); }});
     }
 
@@ -96,7 +109,7 @@ private:
         fetch_first_span(plan_.parts[first].tile);
         if (plan_.parts_one_by_one)
             return run_tiles(plan_.parts[first].of, plan_.parts[last - 1].of);
-        for (size_t p = first; p < last; ++p) run_part(plan_.parts[p]);
+        for (size_t p = first; p < last; ++p) run_part(p);
     }
 
     /// What a kernel reads first, which no tile before it fetches.
@@ -116,8 +129,9 @@ private:
         }
     }
 
-    void run_part(const TilePart& part) {
+    void run_part(size_t p) {
         static thread_local LineBuffer<float> memory;
+        const TilePart& part = plan_.parts[p];
         const AttentionTile& tile = part.tile;
         const PlannedTile& planned = plan_.tiles[part.of];
         const bool whole = planned.is_whole(), many = has_many_rows(tile, ratio_);
@@ -128,12 +142,15 @@ private:
                                          : decode_.scratch_floats(config_, rows, tile.kv_heads)));
         TileResult result = whole ? result_in(own, all_rows(tile, ratio_), layout_.value_size)
                                   : partial_result(part);
-        if (part.kept != TilePart::not_kept) result.kept = kept_ + part.kept;
+        result.kept = kept(part);
         (many ? prefill_.attend : decode_.attend)(config_, batch_, tile, result, own + floats);
         if (whole) {
             finish(planned.tile, result);
-            score_part(part);
+            return score_part(part);
         }
+        if (!memory_.computed_by.empty()) memory_.computed_by[p] = this_thread();
+        if (memory_.unfinished[part.of].fetch_sub(1, std::memory_order_acq_rel) == 1)
+            merge_parts(planned);
     }
 
     /// Tiles [first, last] of one token each, their parts in turn.
@@ -147,14 +164,16 @@ private:
             float* own = memory.resize(
                 2 * floats + decode_.scratch_floats(config_, tile.rows(ratio_), tile.kv_heads));
             const TileResult into = result_in(own, rows, size);
-            const TileResult from = result_in(own + floats, rows, size);
             for (size_t p = planned.part_begin; p < planned.part_end; ++p) {
                 const bool first_part = p == planned.part_begin;
-                decode_.attend(config_, batch_, plan_.parts[p].tile, first_part ? into : from,
-                               own + 2 * floats);
-                if (!first_part) merge(into, from, rows);
+                TileResult result = first_part ? into : result_in(own + floats, rows, size);
+                result.kept = kept(plan_.parts[p]);
+                decode_.attend(config_, batch_, plan_.parts[p].tile, result, own + 2 * floats);
+                if (!first_part) merge(into, result, rows);
             }
             finish(tile, into);
+            for (size_t p = planned.part_begin; p < planned.part_end; ++p)
+                score_part(plan_.parts[p]);
         }
     }
 
@@ -164,10 +183,13 @@ private:
         return result_in(partials_ + part.result, all_rows(part.tile, ratio_), layout_.value_size);
     }
 
-    /// Adds up the parts of a tile.
-    void merge_parts(size_t i) {
-        const PlannedTile& planned = plan_.tiles[i];
-        if (planned.is_whole()) return;
+    /// Where the part's probabilities are kept, or null.
+    float* kept(const TilePart& part) const {
+        return part.kept == TilePart::not_kept ? nullptr : kept_ + part.kept;
+    }
+
+    /// Adds up the parts of a tile, in their order, once all are computed.
+    void merge_parts(const PlannedTile& planned) {
         const TileResult into = partial_result(plan_.parts[planned.part_begin]);
         for (size_t p = planned.part_begin + 1; p < planned.part_end; ++p)
             merge(into, partial_result(plan_.parts[p]), all_rows(planned.tile, ratio_));
@@ -224,18 +246,21 @@ private:
         if (token >= first) statistics(s, kv_head)[(token - first) * ratio_ + row_of_token] = row;
     }
 
-    void score_cut_part(const TilePart& part) {
-        if (!plan_.tiles[part.of].is_whole()) score_part(part);
-    }
-
     /// Adds up a part's kept probabilities once its rows' statistics are known.
     void score_part(const TilePart& part) {
-        if (part.kept == TilePart::not_kept) return;
+        const float* probabilities = kept(part);
+        if (!probabilities) return;
         const AttentionTile& tile = part.tile;
         const size_t s = tile.sequence, first = tile.block_begin * layout_.block_size;
         const size_t end = std::min(tile.block_end * layout_.block_size, tokens_.context(s));
-        decode_.sum_kept(config_, tile, end - first, kept_ + part.kept, statistics(s, tile.kv_head),
+        decode_.sum_kept(config_, tile, end - first, probabilities, statistics(s, tile.kv_head),
                          batch_.tables.scores.values + plan_.score_begins[s] + first);
+    }
+
+    /// Once all tiles are finished. Each thread adds up what lies in its own core's caches.
+    void score_own_parts() {
+        for (size_t p = 0; p < memory_.computed_by.size(); ++p)
+            if (memory_.computed_by[p] == this_thread()) score_part(plan_.parts[p]);
     }
 
     /// All heads' and rows' probabilities of the keys in score tile i, which no other tile touches.

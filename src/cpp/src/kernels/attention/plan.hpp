@@ -31,7 +31,8 @@ struct PlannedTile {
     AttentionTile tile;
     size_t part_begin, part_end;
 
-    bool is_whole() const { return part_end - part_begin == 1; }
+    size_t parts() const { return part_end - part_begin; }
+    bool is_whole() const { return parts() == 1; }
 };
 
 /// What a kernel is called for.
