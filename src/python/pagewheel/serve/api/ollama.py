@@ -39,7 +39,7 @@ from pagewheel.serve.api.sampling_request import (
 )
 from pagewheel.serve.api.service import Context
 from pagewheel.serve.api.tools import take_tools
-from pagewheel.serve.http.body import Fields, checked, shown
+from pagewheel.serve.http.body import Fields, checked, fields_of, shown
 from pagewheel.serve.http.errors import ApiError, bad_field
 from pagewheel.serve.http.request_context import RawJson, json_text
 from pagewheel.serve.models.engine import Engine
@@ -75,12 +75,16 @@ class OllamaRequest:
 
     def line(self, is_done: bool, texts: dict[str, Any]) -> dict[str, Any]:
         """A line with what is new of the message, or with all of it."""
-        now = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+        now = rfc3339(datetime.now(timezone.utc))
         if self.is_chat:
             texts = {"message": {"role": "assistant", "content": "", **texts}}
         else:
             texts = {"response": texts.pop("content", ""), **texts}
         return {"model": self.model, "created_at": now, **texts, "done": is_done}
+
+
+def rfc3339(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
 
 
 def model_name(context: Context, name: str) -> str:
@@ -182,7 +186,7 @@ def _messages(values: Sequence[Any]) -> list[dict[str, Any]]:
     num_calls = 0
     for number, value in enumerate(values):
         where = f"messages[{number}]"
-        fields = Fields(checked(where, value, dict), where + ".")
+        fields = fields_of(where, value)
         role = fields.take_one_of("role", ("system", "user", "assistant", "tool"))
         message: dict[str, Any] = {"role": role, "content": fields.take("content", str, "")}
         _refuse_images(fields)
@@ -208,7 +212,7 @@ def _messages(values: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _tool_call(where: str, value: Any, new_id: str) -> dict[str, Any]:
-    fields = Fields(checked(where, value, dict), where + ".")
+    fields = fields_of(where, value)
     fields.take_one_of("type", ("function",), "function")
     with fields.inner("function", is_required=True) as call:
         call.take("index", int)

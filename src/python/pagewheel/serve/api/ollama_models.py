@@ -17,7 +17,7 @@ from pagewheel import __version__
 from pagewheel.errors import FetchError, InvalidArgumentError, ModelNotFoundError
 from pagewheel.hub import HubName, parse_name, pull as pull_model
 from pagewheel.pulled_models import find_pulled, pulled_models, remove_pulled
-from pagewheel.serve.api.ollama import NDJSON, model_name
+from pagewheel.serve.api.ollama import NDJSON, model_name, rfc3339
 from pagewheel.serve.api.service import Context
 from pagewheel.serve.errors import too_many
 from pagewheel.serve.http.body import Fields
@@ -52,7 +52,7 @@ async def running(context: Context) -> None:
             assert each.engine is not None
             left = each.idle_seconds_left
             end = _NEVER if math.isinf(left) else datetime.fromtimestamp(now + left, timezone.utc)
-            own = {"size": each.engine.num_bytes, "size_vram": 0, "expires_at": _rfc3339(end)}
+            own = {"size": each.engine.num_bytes, "size_vram": 0, "expires_at": rfc3339(end)}
             found.append({**_described(each), **own, "context_length": each.engine.max_model_len})
         return found
 
@@ -255,12 +255,8 @@ def _described(model: ServedModel) -> dict[str, Any]:
     return {
         "name": model.name,
         "model": model.name,
-        "modified_at": _rfc3339(datetime.fromtimestamp(changed, timezone.utc)),
+        "modified_at": rfc3339(datetime.fromtimestamp(changed, timezone.utc)),
         "size": size,
         "digest": digest,
         "details": details,
     }
-
-
-def _rfc3339(time: datetime) -> str:
-    return time.isoformat().replace("+00:00", "Z")

@@ -283,10 +283,9 @@ class RequestContext(Response, Generic[S]):
     async def send_bytes(
         self, data: bytes, kind: str, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
-        assert self._send is not None
         length = {"content-length": str(len(data))}
         await self._start(status, kind, {**length, **(headers or {})})
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        await self.send_raw(data, more_body=False)
 
     @property
     def has_begun(self) -> bool:
@@ -310,13 +309,12 @@ class RequestContext(Response, Generic[S]):
         data = await offload(lambda: f"{begin}{json_text(body)}\n\n".encode(), size)
         await self.send_raw(data)
 
-    async def send_raw(self, data: bytes) -> None:
+    async def send_raw(self, data: bytes, more_body: bool = True) -> None:
         assert self._send is not None
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._send({"type": "http.response.body", "body": data, "more_body": more_body})
 
     async def end_events(self, last: bytes = b"") -> None:
-        assert self._send is not None
-        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+        await self.send_raw(last, more_body=False)
 
     async def _start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         assert self._send is not None

@@ -128,7 +128,6 @@ class Generation:
         self._num_tokens: Counter[int] = Counter()  # of each sequence
         self._first_token: float | None = None
         self._queue: float | None = None
-        self._between: list[float] = []  # seconds between tokens
         self._unended = "abort"  # why choices are over that have no end
         self._end: float | None = None  # when it was dropped
         self._choices: list[_Choices] = []
@@ -273,28 +272,28 @@ class Generation:
     def drop(self) -> None:
         """Ends what still runs. To be called in any case."""
         self._quota.leave_all()
-        if self._handles:
-            raw = [handle.get_perf_metrics().raw_metrics for handle in self._handles]
-            queued = raw[0].queue_durations
-            before = self._submitted - self._begin
-            self._queue = before + queued[0] / 1e6 if queued else None
-            self._between = [each / 1e6 for one in raw for each in one.m_durations]
-            for index in range(self.request.choices):
-                self._finished(index, self._unended)
+        if not self._handles:  # none came into the engine
+            self._end = self._now()
+            return
+        raw = [handle.get_perf_metrics().raw_metrics for handle in self._handles]
+        queued = raw[0].queue_durations
+        before = self._submitted - self._begin
+        self._queue = before + queued[0] / 1e6 if queued else None
+        for index in range(self.request.choices):
+            self._finished(index, self._unended)
         for handle in self._handles:
             handle.drop()
         self._end = self._now()
-        if self._handles:
-            self._metrics.ended(
-                FinishedRequest(
-                    self.times(),
-                    self.num_prompt_tokens,
-                    list(self._num_tokens.values()),
-                    self._between,
-                    self.request.choices,
-                    self.request.config.max_new_tokens,
-                )
+        self._metrics.ended(
+            FinishedRequest(
+                self.times(),
+                self.num_prompt_tokens,
+                list(self._num_tokens.values()),
+                [each / 1e6 for one in raw for each in one.m_durations],  # between tokens
+                self.request.choices,
+                self.request.config.max_new_tokens,
             )
+        )
 
 
 class _Choices:
