@@ -51,7 +51,7 @@ public:
             layer.layout = m_layout;
             layer.layer = l;
             layer.sliding_window = l < windows.size() ? windows[l] : 0;
-            if (!rotated_in_place.empty()) layer.rotary = {head_size, false, 0};
+            if (!rotated_in_place.empty()) layer.rotary = {{head_size, false, {}}, 0};
             layers.emplace_back(layer, m_keys[l].data(), m_values[l].data(),
                                 rotated_in_place.empty() ? BlockLayout::lanes : BlockLayout::rows);
         }

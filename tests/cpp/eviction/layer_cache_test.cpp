@@ -93,7 +93,7 @@ TEST(LayerCache, RotatesKeysBackInPlace) {
                 RotationTable angles(kind);
                 angles.grow(40);
                 Blocks blocks(format);
-                const LayerCache cache = cache_of(blocks, format, {dims, interleaved, 0});
+                const LayerCache cache = cache_of(blocks, format, {{dims, interleaved, {}}, 0});
                 const std::vector<BlockId> table{3, 1};
                 const std::vector<int32_t> deltas = [] {
                     std::vector<int32_t> d(21);
@@ -136,7 +136,7 @@ TEST(LayerRotary, TakesRotationBackToPairsInHalves) {
     std::normal_distribution<float> normal;
     for (bool interleaved : {false, true})
         for (int64_t position : {0, 1, 5000}) {
-            const LayerRotary rotary{dims, interleaved, 0, {1.0, 0.25, 0.0625}};
+            const LayerRotary rotary{{dims, interleaved, {1.0, 0.25, 0.0625}}, 0};
             std::vector<float> before(rows * key_size), rotated(before.size());
             for (float& x : before) x = normal(random);
             rotated = before;

@@ -16,8 +16,7 @@ bool RotationTable::grow(size_t largest) {
     m_values.resize(m_num_rows * m_kind.dims);
     for (size_t row = first; row < m_num_rows; ++row)
         for (size_t i = 0; i < half; ++i) {
-            // The model's graph holds the frequencies in f32, and rotates by those.
-            const double angle = double(row) * double(float(m_kind.inverse_frequencies[i]));
+            const double angle = m_kind.angle(int64_t(row), i);
             m_values[row * m_kind.dims + i] = float(std::cos(angle));
             m_values[row * m_kind.dims + half + i] = float(std::sin(angle));
         }

@@ -58,18 +58,15 @@ CachePort read_port(const ov::Output<const ov::Node>& port, size_t index, size_t
 LayerRotary rotary_of_layer(const RotaryDescription& rotary, size_t layer) {
     if (rotary.kinds.empty()) return {};
     const size_t number = rotary.kind_of(layer);
-    const RotaryKind& kind = rotary.kinds[number];
-    return {kind.dims, kind.interleaved, number, kind.inverse_frequencies};
+    return {rotary.kinds[number], number};
 }
 
 void LayerRotary::unrotate(int64_t position, size_t num_rows, size_t row_size, float* rows) const {
     const size_t half = dims / 2;
     std::vector<double> cosines(half), sines(half);
     for (size_t i = 0; i < half; ++i) {
-        // The model's graph holds the frequencies in f32.
-        const double angle = double(position) * double(float(inverse_frequencies[i]));
-        cosines[i] = std::cos(angle);
-        sines[i] = std::sin(angle);
+        cosines[i] = std::cos(angle(position, i));
+        sines[i] = std::sin(angle(position, i));
     }
     std::vector<float> turned(dims);
     for (size_t row = 0; row < num_rows; ++row, rows += row_size) {

@@ -14,12 +14,10 @@
 
 namespace pagewheel {
 
-/// How a layer's keys rotate.
-struct LayerRotary {
-    size_t dims = 0;  ///< 0: not at all, or it is not known: no rotation can be asked for
-    bool interleaved = false;
+/// How a layer's keys rotate. `dims` is 0 where they do not, or where it is not known: then no
+/// rotation can be asked for.
+struct LayerRotary : RotaryKind {
     size_t kind = 0;  ///< of the model's rotary embeddings, each with a trigonometric table
-    std::vector<double> inverse_frequencies = {};  ///< [dims / 2]
 
     /// Undoes the rotation by `position` of rows f32 [num_rows, row_size]. Pairs become (i, i
     /// + dims / 2) however the model orders them.

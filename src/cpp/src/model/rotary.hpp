@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,6 +15,11 @@ struct RotaryKind {
     size_t dims = 0;  ///< the first dimensions of a head that rotate; 0: the layer does not rotate
     bool interleaved = false;                 ///< pairs (2i, 2i + 1) instead of (i, i + dims / 2)
     std::vector<double> inverse_frequencies;  ///< [dims / 2]; empty: not known
+
+    /// Radians by which pair i rotates. The model's graph holds the frequencies in f32.
+    double angle(int64_t position, size_t i) const {
+        return double(position) * double(float(inverse_frequencies[i]));
+    }
 };
 
 /// The rotary embeddings of a model, which may differ between layers.
