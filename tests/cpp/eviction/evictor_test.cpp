@@ -390,6 +390,23 @@ TEST(Evictor, ScoresAddUpWithTheirLifetimes) {
     EXPECT_EQ(world.state.layers[0].score.size(), world.held());
 }
 
+TEST(Evictor, LifetimesMoveWithTheirTokensOrAreForgotten) {
+    for (const bool accumulates : {true, false}) {
+        CacheEvictionConfig config(16, 16, 96, AggregationMode::NORM_SUM);
+        if (!accumulates) config.policy = "snapkv";
+        World world(CacheFormat::f32, 1, config);
+        world.append(120);
+        const std::vector<float> scores(120, 1.0f);
+        world.evictor->observe(world.state, 120, 100, {scores.data()});
+        world.evict(world.evictor->due(120));
+        const std::vector<int32_t> lifetimes = world.state.layers[0].lifetimes();
+        ASSERT_EQ(lifetimes.size(), world.held());
+        for (size_t i = 1; i <= 16; ++i)  // the recent ones stay
+            EXPECT_EQ(lifetimes[lifetimes.size() - i], accumulates ? int32_t(i) : 0);
+        EXPECT_EQ(lifetimes[0], accumulates ? 100 : 0);
+    }
+}
+
 TEST(Evictor, ScoresArePooledOverNeighboursIfSoConfigured) {
     class Watching final : public EvictionPolicy {
     public:

@@ -69,26 +69,6 @@ TEST_P(PagedAttention, LongDecodeIsCutAlongTheKeys) {
     check(w, isa_variants());
 }
 
-// Scores are added up by who merges a tile, in a phase of their own where they are many, or where
-// one thread computes all parts of a tile.
-TEST_P(PagedAttention, ScoresOfDecodesThatAreCutAreWhole) {
-    std::mt19937 random(17);
-    AttentionConfig config = random_config(GetParam(), random);
-    config.layout.kv_heads = 1;
-    config.sliding_window = 0;
-    for (const size_t heads : {2, 12}) {
-        config.heads = heads;
-        World w = make_world(config, {{4000, 1}, {700, 1}}, random);
-        w.windows = {1, 1};
-        check(w, isa_variants());
-    }
-    config.batch_invariant = true;
-    config.heads = 2;
-    World w = make_world(config, std::vector<Length>(40, {600, 1}), random);
-    w.windows.assign(40, 1);
-    check(w, isa_variants());
-}
-
 INSTANTIATE_TEST_SUITE_P(Formats, PagedAttention, testing::ValuesIn(all_cache_formats),
                          [](const auto& info) { return cache_format_name(info.param); });
 

@@ -71,6 +71,17 @@ def test_what_is_no_call_is_content_as_it_stands(text: str) -> None:
     assert parsed("qwen", text) == {"content": text}
 
 
+@pytest.mark.parametrize("number", [" ", "x", "1\n2", "-1", "1" * 10, "7" * 60_000])
+def test_an_id_that_is_no_number_is_none(number: str) -> None:
+    text = (
+        f"<|tool_calls_section_begin|><|tool_call_begin|>functions.f:{number}"
+        "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"
+    )
+    (call,) = parsed("kimi", text)["tool_calls"]
+    assert call["function"]["name"] == "f"
+    assert not call.get("id")
+
+
 @pytest.mark.parametrize(
     ("family", "text"),
     [

@@ -80,6 +80,13 @@ def test_a_stream_has_the_ids_once(served: Served) -> None:
     assert [each.index for each in pieces if each.id] == [0, 1]
 
 
+def test_calls_with_one_id_get_two(served: Served) -> None:
+    call = ("functions.weather:4", '{"place": "Rome"}')
+    (choice,) = chat(served, **saying(section(call, call))).choices
+    first, second = (each.id for each in choice.message.tool_calls)
+    assert first == "functions.weather:4" != second
+
+
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "time"}}])
 def test_a_demanded_call_has_an_id_of_its_name_and_a_number(served: Served, choice: Any) -> None:
     for seed in range(3):

@@ -43,7 +43,7 @@ std::vector<BlockId> SlotTable::table(const std::vector<BlockId>& blocks) const 
 }
 
 std::vector<int32_t> SlotTable::lifetimes() const {
-    std::vector<int32_t> lifetimes(unseen_by.size(), num_observed);
+    std::vector<int32_t> lifetimes(unseen_by.size(), num_queries);
     for (size_t i = 0; i < lifetimes.size(); ++i) lifetimes[i] -= unseen_by[i];
     return lifetimes;
 }
@@ -55,12 +55,12 @@ void SlotTable::extend(size_t held, size_t num_evicted) {
     std::iota(position.begin() + ptrdiff_t(known), position.end(), int64_t(known + num_evicted));
     delta.resize(held, 0);
     score.resize(held, 0);
-    unseen_by.resize(held, num_observed);
+    unseen_by.resize(held, num_queries);
 }
 
 void SlotTable::observe(const float* scores, size_t held, size_t window) {
     for (size_t i = 0; i < held; ++i) score[i] += scores[i];
-    num_observed += int32_t(window);
+    num_queries += int32_t(window);
     // Slot held - window + i is the i-th query's own.
     for (size_t i = 0; i < window; ++i) unseen_by[held - window + i] += int32_t(i);
 }
@@ -68,7 +68,7 @@ void SlotTable::observe(const float* scores, size_t held, size_t window) {
 void SlotTable::forget_scores() {
     std::fill(score.begin(), score.end(), 0.0f);
     std::fill(unseen_by.begin(), unseen_by.end(), 0);
-    num_observed = 0;
+    num_queries = 0;
     queries = {};
 }
 

@@ -29,7 +29,7 @@ struct CallMemory {
     LineBuffer<float> partials, kept;
 };
 
-/// Tells threads that live apart.
+/// Another address in each living thread.
 const void* this_thread() {
     static thread_local const char mark = 0;
     return &mark;
@@ -257,7 +257,8 @@ private:
                          batch_.tables.scores.values + plan_.score_begins[s] + first);
     }
 
-    /// Once all tiles are finished. Each thread adds up what lies in its own core's caches.
+    /// Once all tiles are finished: each thread adds up what lies in its own core's caches. One
+    /// that comes again may do so twice, since sum_kept() overwrites.
     void score_own_parts() {
         for (size_t p = 0; p < memory_.computed_by.size(); ++p)
             if (memory_.computed_by[p] == this_thread()) score_part(plan_.parts[p]);

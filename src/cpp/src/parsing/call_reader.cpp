@@ -11,6 +11,7 @@ namespace {
 using Mark = ValueReader::Mark;
 
 constexpr size_t max_name = 1000;  // longer names are none
+constexpr size_t max_id_digits = 9;
 
 /// The text of a JSON string; empty where it is none.
 std::string unquoted(const std::string& json) {
@@ -364,8 +365,12 @@ private:
     }
 
     Step begin_arguments(Events& out) {
-        if (!m_format.id_begin.empty() && !m_id.empty())
-            m_id = m_format.id_begin + m_name + m_format.before_id + trimmed(m_id);
+        if (!m_format.id_begin.empty() && !m_id.empty()) {
+            const std::string number = trimmed(m_id);
+            const bool is_number = !number.empty() && number.size() <= max_id_digits &&
+                                   std::all_of(number.begin(), number.end(), is_digit);
+            m_id = is_number ? m_format.id_begin + m_name + m_format.before_id + number : "";
+        }
         const auto function = m_types.find(m_name);
         m_arguments = make_argument_reader(m_format.arguments, m_end,
                                            function == m_types.end() ? nullptr : &function->second);

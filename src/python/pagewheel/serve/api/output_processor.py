@@ -55,6 +55,7 @@ class ChoiceMessage:
     config: ParserConfig
     parts: list[MessagePart] = field(default_factory=list)
     is_ended: bool = False  # by its first call, where that is to be the only one
+    ids: set[str] = field(default_factory=set)  # of its calls
 
     def __post_init__(self) -> None:
         config = self.config
@@ -104,7 +105,11 @@ class ChoiceMessage:
     def _call(self, parsed: dict[str, Any]) -> MessagePart:
         function = parsed.get("function", {})
         name = function.get("name", "")
-        given = parsed.get("id", "") or (self._new_id() if name else "")
+        given = parsed.get("id", "")
+        if name:
+            if not given or given in self.ids:
+                given = self._new_id()
+            self.ids.add(given)
         text, is_complete = function.get("arguments", ""), parsed.get("complete", True)
         return MessagePart(CALL, text, parsed["index"], name, given, is_complete)
 

@@ -85,10 +85,7 @@ def _check_type(fields: Fields, kind: Any, allowed: str) -> None:
 
 
 def _each_tool(fields: Fields) -> list[Fields]:
-    tools = fields.take_objects("tools")
-    if len(tools) > _MAX_TOOLS:
-        raise bad_field(fields.name("tools"), f"has {len(tools)} tools; allowed: {_MAX_TOOLS}")
-    return tools
+    return fields.take_objects("tools", _MAX_TOOLS)
 
 
 def _function(fields: Fields, parameters: Mapping[str, Any] | None) -> dict[str, Any]:

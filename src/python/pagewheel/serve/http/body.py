@@ -296,9 +296,11 @@ class Fields:
             raise bad_field(self.name(field), "is required", "missing_required_parameter")
         return value
 
-    def take_objects(self, field: str) -> list[Fields]:
-        """Those of each object of an array."""
+    def take_objects(self, field: str, most: int | None = None) -> list[Fields]:
+        """Those of each object of an array, which has at most so many."""
         values = self.take(field, list) or []
+        if most is not None and len(values) > most:
+            raise bad_field(self.name(field), f"has {len(values)} {field}; allowed: {most}")
         return [fields_of(self.name(f"{field}[{i}]"), each) for i, each in enumerate(values)]
 
     @contextmanager
