@@ -79,20 +79,22 @@ def endless(
 
 
 def step_costs(folder: Path, arguments: argparse.Namespace, prompt: list[int]) -> None:
-    """Means of a step at the budget, over rounds of 96 tokens, alternating. Ratios are of rounds
-    beside each other; that of a second pipeline without eviction is the noise."""
+    """A step at the budget: means of 96, medians of three such runs, fresh pipelines every round.
+    Ratios are of rounds beside each other; a second row without eviction is the noise. A pipeline
+    is faster or slower than its twin by some percent all its life: runs of one say little."""
     rows = [("none", "block"), ("none", "again")]
     rows += [(p, g) for p in arguments.policy for g in arguments.granularity]
-    pipelines = {row: make_pipeline(folder, arguments, *row) for row in rows[2:]}
-    pipelines |= {row: make_pipeline(folder, arguments, "none", "block") for row in rows[:2]}
     times: dict[tuple[str, str], list[float]] = {row: [] for row in rows}
     # Just below the budget on both sides: without eviction the context hardly grows.
     prompt = prompt[: arguments.budget - 16]
-    for round_number in range(arguments.rounds + 1):
-        for row in rows:
-            ends = list(step_ends(pipelines[row], prompt, 97))[1:]
-            if round_number:
-                times[row].append((ends[-1] - ends[0]) / (len(ends) - 1))
+    for round_number in range(arguments.rounds):
+        first = round_number % len(rows)
+        for policy, kind in rows[first:] + rows[:first]:
+            granularity = "block" if kind == "again" else kind
+            pipeline = make_pipeline(folder, arguments, policy, granularity)
+            runs = [list(step_ends(pipeline, prompt, 97))[1:] for _ in range(4)][1:]
+            steps = [(ends[-1] - ends[0]) / (len(ends) - 1) for ends in runs]
+            times[policy, kind].append(median(steps))
     for row in rows:
         more = [100 * (a / b - 1) for a, b in zip(times[row], times[rows[0]], strict=True)]
         error = stdev(more) / len(more) ** 0.5 if len(more) > 1 else float("nan")

@@ -3,11 +3,10 @@
     pip install kvpress "transformers<5.3"
     python -m benchmarks.eviction_press --model FILE.gguf --budget 0.25 0.5 --output press.json
 
-A press scores a prompt once, when it has been read, and keeps what pagewheel keeps at its first
-decision. What is generated comes on top: nothing goes afterwards, so a press holds up to 31 tokens
-more than that. The model is transformers', in f32 with a cache of f32, from the same file. Keys
-stay at their positions. Facts that are asked for later are not measured: a press would have to read
-the prompt in pieces.
+A press scores a prompt once, when it has been read, and nothing goes afterwards. It keeps so much
+of the prompt that over the tokens that are generated it holds as much as pagewheel on average. The
+model is transformers', in f32 with a cache of f32, from the same file. Keys stay at their positions.
+Facts that are asked for later are not measured: a press would have to read the prompt in pieces.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ class Presses(Evaluation):
         if setting.text == FULL:
             return nullcontext()
         budget = setting.budget(self.plan)
-        kept = budget - min(32, budget // 16)
+        # pagewheel holds the budget less half of what a decision makes room for.
+        kept = budget - min(32, budget // 16) // 2 - self.plan.new_tokens // 2
         press = _PRESSES[setting.text](compression_ratio=1 - kept / self.plan.tokens)
         context: AbstractContextManager[Any] = press(self.model)
         return context
