@@ -5,7 +5,7 @@
 
 A press scores a prompt once, when it has been read, and nothing goes afterwards. It keeps so much
 of the prompt that over the tokens that are generated it holds as much as pagewheel on average. The
-model is transformers', in f32 with a cache of f32, from the same file. Keys stay at their positions.
+model is transformers', in f32 with a cache of f32, from the same file. Keys stay at their places.
 Facts that are asked for later are not measured: a press would have to read the prompt in pieces.
 """
 
