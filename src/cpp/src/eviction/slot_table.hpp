@@ -36,7 +36,7 @@ struct SlotTable {
     std::vector<int32_t> delta;      ///< position when its key was written - position now
     std::vector<float> score;        ///< attention received from the observed queries
     std::vector<int32_t> unseen_by;  ///< observed queries that could not see it
-    int32_t num_queries = 0;         ///< queries; `score` is of these
+    int32_t num_queries = 0;         ///< observed; `score` is of all of them
     QueryStatistics queries;         ///< of a policy that wants them
 
     // What the attention op is told; changes with evictions only:
