@@ -67,7 +67,7 @@ AttentionRunner::AttentionRunner(ov::Core& core, Backend backend, const RunnerOp
     if (backend == Backend::native) {
         NativeAttentionOptions native;
         native.format = kernels::parse_cache_format(options.format);
-        native.rotary = {{m_options.shape.head_size, false, 0}};
+        native.rotary = {{{m_options.shape.head_size, false, {}}, 0}};
         const auto report = use_native_attention(model, native);
         check_argument(report.left.empty(), report.left.empty() ? "" : report.left.front());
     } else {
