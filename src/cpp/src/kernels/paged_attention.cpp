@@ -23,13 +23,13 @@ constexpr size_t write_tokens = 8;  // written by one item
 /// What a call keeps from one phase to another. One per thread that calls, reused.
 struct CallMemory {
     AttentionPlan plan;
-    std::vector<std::atomic<size_t>> unfinished;  // parts of each tile
+    std::vector<std::atomic<size_t>> unfinished;  // by tile: parts
     std::vector<const void*> computed_by;   // by part of a cut tile with scores: see this_thread()
     std::vector<RowStatistics> statistics;  // see AttentionPlan::statistics()
     LineBuffer<float> partials, kept;
 };
 
-/// Another address in each living thread.
+/// An address that no other living thread has.
 const void* this_thread() {
     static thread_local const char mark = 0;
     return &mark;

@@ -39,7 +39,7 @@ class Tools:
 
 def take_tools(fields: Fields) -> Tools:
     tools = []
-    for each in _each_tool(fields):
+    for each in fields.take_objects("tools", _MAX_TOOLS):
         each.take_one_of("type", ("function",))
         with each.inner("function", is_required=True) as function:
             tools.append(_function(function, function.take("parameters", dict)))
@@ -54,7 +54,7 @@ def take_tools(fields: Fields) -> Tools:
 
 def take_response_tools(fields: Fields) -> Tools:
     tools = []
-    for each in _each_tool(fields):
+    for each in fields.take_objects("tools", _MAX_TOOLS):
         _check_type(each, each.take_any("type"), "function")
         tools.append(_function(each, each.take("parameters", dict)))
     return _with_choice(fields, tools, lambda choice: choice.need("name", str))
@@ -62,7 +62,7 @@ def take_response_tools(fields: Fields) -> Tools:
 
 def take_message_tools(fields: Fields) -> Tools:
     tools = []
-    for each in _each_tool(fields):
+    for each in fields.take_objects("tools", _MAX_TOOLS):
         _check_type(each, each.take("type", str, "custom"), "custom")
         each.take("cache_control", dict)  # prefixes are cached in any case
         each.take("eager_input_streaming", bool)  # arguments stream as they come in any case
@@ -82,10 +82,6 @@ def _check_type(fields: Fields, kind: Any, allowed: str) -> None:
     if kind != allowed:
         message = f"is {shown(kind)}; allowed: {allowed!r}"
         raise bad_field(fields.name("type"), message, "unsupported_value")
-
-
-def _each_tool(fields: Fields) -> list[Fields]:
-    return fields.take_objects("tools", _MAX_TOOLS)
 
 
 def _function(fields: Fields, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
