@@ -47,6 +47,7 @@ def test_damaged_headers_and_directories(tmp_path: Path) -> None:
     refused = 0
     tracemalloc.start()
     for _ in range(HEADER_CASES):
+        path.unlink(missing_ok=True)  # to overwrite it would wait for the disk
         path.write_bytes(damaged(whole, len(whole) - 800, generator))
         try:
             with GGUFFile(path) as file:
@@ -70,6 +71,7 @@ def test_damaged_metadata_of_a_model(tmp_path: Path) -> None:
         content = bytearray(whole)
         at = generator.randrange(24, numbers_end - 4)
         content[at : at + 4] = struct.pack("<I", generator.choice(ODD_NUMBERS) & 0xFFFFFFFF)
+        path.unlink(missing_ok=True)
         path.write_bytes(content)
         try:
             with GGUFFile(path) as file:
