@@ -58,8 +58,9 @@ def _nothing_waits_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def converted_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of converted models that tests may share."""
-    return tmp_path_factory.mktemp("converted")
+    """A cache of converted models that tests may share, and workers of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "converted"
 
 
 @pytest.fixture(scope="session")
