@@ -6,8 +6,7 @@
 #include "check.hpp"
 #include "openvino/genai/continuous_batching_pipeline.hpp"
 
-int main(int argc, char* argv[]) try {
-    CHECK(argc == 3);
+void batch(char* argv[]) {
     const std::string prompt = argv[2];
     ov::genai::SchedulerConfig scheduler_config;
     CHECK(scheduler_config.max_num_batched_tokens == 256);
@@ -71,7 +70,4 @@ int main(int argc, char* argv[]) try {
 
     ov::genai::PipelineMetrics metrics = pipe.get_metrics();
     CHECK(metrics.requests == 0 && metrics.max_cache_usage > 0);
-} catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return EXIT_FAILURE;
 }

@@ -6,8 +6,7 @@
 #include "openvino/genai/chat_history.hpp"
 #include "openvino/genai/llm_pipeline.hpp"
 
-int main(int argc, char* argv[]) try {
-    CHECK(argc == 3);
+void chat(char* argv[]) {
     const std::string question = argv[2];
     ov::genai::LLMPipeline pipe(argv[1], "CPU");
     ov::genai::GenerationConfig config = pipe.get_generation_config();
@@ -55,7 +54,4 @@ int main(int argc, char* argv[]) try {
           R"([{"type":"function","function":{"name":"add","strict":true,"version":2}}])");
     chat_history.set_extra_context({{"enable_thinking", false}});
     CHECK(!chat_history.get_extra_context()["enable_thinking"].get_bool());
-} catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return EXIT_FAILURE;
 }

@@ -13,7 +13,7 @@
 #include "openvino/genai/scheduler_config.hpp"
 #include "openvino/genai/visibility.hpp"
 
-int main() try {
+void configure(char**) {
     ov::genai::GenerationConfig config;
     CHECK(config.rng_seed == 0u && !config.do_sample && config.is_greedy_decoding());
     config.update_generation_config(
@@ -67,7 +67,4 @@ int main() try {
     CHECK(json.to_json_string() == R"({"b":[1,2.5,"text"],"a":null})");
     CHECK(json.contains("b") && json["b"][1].get_double() == 2.5 && json["a"].is_null());
     CHECK(ov::genai::PerfMetrics().get_num_generated_tokens() == 0);
-} catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return EXIT_FAILURE;
 }

@@ -30,8 +30,7 @@ std::string refusal(const Call& call) {
 
 }  // namespace
 
-int main(int argc, char* argv[]) try {
-    CHECK(argc == 3);
+void refuse(char* argv[]) {
     const std::string folder = argv[1], prompt = argv[2];
     using ov::genai::LLMPipeline;
     LLMPipeline pipe(folder, "CPU");
@@ -68,7 +67,4 @@ int main(int argc, char* argv[]) try {
     refusal([&] { batching.add_request(0, prompt, config); });
     handle->stop();
     refusal([&] { handle->read(); });
-} catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return EXIT_FAILURE;
 }

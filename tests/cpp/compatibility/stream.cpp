@@ -26,8 +26,7 @@ public:
 
 }  // namespace
 
-int main(int argc, char* argv[]) try {
-    CHECK(argc == 3);
+void stream(char* argv[]) {
     const std::string prompt = argv[2];
     ov::genai::LLMPipeline pipe(argv[1], "CPU");
     ov::genai::GenerationConfig config;
@@ -93,7 +92,4 @@ int main(int argc, char* argv[]) try {
     special.write(pipe.get_tokenizer().get_eos_token_id());
     special.end();
     CHECK(text == pipe.get_tokenizer().get_eos_token());
-} catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return EXIT_FAILURE;
 }

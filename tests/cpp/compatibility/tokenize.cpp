@@ -15,8 +15,7 @@ std::vector<int64_t> ids_of(const ov::Tensor& tensor) {
 
 }  // namespace
 
-int main(int argc, char* argv[]) try {
-    CHECK(argc == 3);
+void tokenize(char* argv[]) {
     const std::string prompt = argv[2];
     ov::genai::Tokenizer tokenizer(argv[1]);
 
@@ -57,7 +56,4 @@ int main(int argc, char* argv[]) try {
     const std::string chat = tokenizer.apply_chat_template(history, true);
     CHECK(chat.find(prompt) != std::string::npos);
     CHECK(tokenizer.apply_chat_template(history, true, "") == chat);
-} catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return EXIT_FAILURE;
 }

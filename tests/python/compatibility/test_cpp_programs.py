@@ -41,7 +41,7 @@ def run(build: Path, smollm2_folder: Path) -> Callable[[str], str]:
     """What a program prints."""
 
     def run_program(name: str) -> str:
-        command = [build / name, smollm2_folder, PROMPT]
+        command = [build / "programs", name, smollm2_folder, PROMPT]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -114,7 +114,7 @@ def test_what_is_not_there_yet_is_refused_by_name(run: Callable[[str], str]) -> 
 def test_no_name_is_one_of_openvino_genais_library(build: Path) -> None:
     """Both libraries may be in one process."""
     names = subprocess.run(
-        ["nm", "--demangle", "--defined-only", build / "generate"],
+        ["nm", "--demangle", "--defined-only", build / "programs"],
         check=True,
         capture_output=True,
         text=True,
