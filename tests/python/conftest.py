@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import openvino as ov
 import pytest
 from convert import tiny_llama
 
 import pagewheel
 from pagewheel.convert import convert as convert_model
+from pagewheel.convert.gguf.file import GGUFFile
+from pagewheel.convert.gguf.source import GGUFSource
+from pagewheel.convert.graph.model import build_model
 from pagewheel.default_model import default_model
 
 if TYPE_CHECKING:
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+SHALLOW = 6  # layers
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,17 +50,17 @@ def _interrupts_arrive() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="session")
-def smollm2_gguf() -> Path:
-    return default_model(progress=False)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_waits_for_the_disk() -> Iterator[None]:
     """That takes a third of a small conversion's time, and shows only when the power fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _file: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf() -> Path:
+    return default_model(progress=False)
 
 
 @pytest.fixture(scope="session")
@@ -68,6 +75,27 @@ def smollm2_folder(smollm2_gguf: Path, converted_models: Path) -> Path:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PAGEWHEEL_CACHE", str(converted_models))
         return convert_model(smollm2_gguf, progress=False)
+
+
+@pytest.fixture(scope="session")
+def shallow_folder(
+    smollm2_gguf: Path, smollm2_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The real weights and shapes at a fifth of the work: SmolLM2's first layers, whose
+    log-probabilities change with every rounding, and whose text has no meaning."""
+    folder = tmp_path_factory.mktemp("layers")
+    with GGUFFile(smollm2_gguf) as file:
+        source = GGUFSource(file)
+        layers = source.architecture.layers[:SHALLOW]
+        graph = build_model(replace(source.architecture, layers=layers), source.weight)
+        ov.save_model(graph, folder / "openvino_model.xml", compress_to_fp16=False)
+    for each in smollm2_folder.iterdir():
+        if not each.name.startswith(("openvino_model.", "pagewheel.json", "config.json")):
+            (folder / each.name).symlink_to(each)
+    description = json.loads((smollm2_folder / "pagewheel.json").read_text())
+    description["sliding_windows"] = [0] * len(layers)
+    (folder / "pagewheel.json").write_text(json.dumps(description))
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -132,6 +160,13 @@ def smollm2_reference(smollm2_gguf: Path) -> LlamaForCausalLM:
     from references import dequantised_llama  # loads PyTorch, which most files do not need
 
     return dequantised_llama(smollm2_gguf)
+
+
+@pytest.fixture(scope="session")
+def shallow_reference(smollm2_reference: LlamaForCausalLM) -> LlamaForCausalLM:
+    from references import first_layers
+
+    return first_layers(smollm2_reference, SHALLOW)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import gguf
@@ -78,6 +79,17 @@ def dequantised_llama(path: Path) -> LlamaForCausalLM:
     rotary.inv_freq = (plain / divisors).float()
     rotary.original_inv_freq = rotary.inv_freq
     return model.eval()
+
+
+def first_layers(model: LlamaForCausalLM, count: int) -> LlamaForCausalLM:
+    """A model of these, which shares the other's weights."""
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers = count
+    with torch.device("meta"):
+        shallow = LlamaForCausalLM(config)
+    shallow.load_state_dict(model.state_dict(), strict=False, assign=True)
+    shallow.model.rotary_emb = model.model.rotary_emb
+    return shallow.eval()
 
 
 def _frequency_divisors(reader: gguf.GGUFReader) -> torch.Tensor | float:

@@ -19,8 +19,8 @@ Status = pagewheel.GenerationStatus
 
 
 @pytest.fixture(scope="module")
-def sharing(smollm2_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
-    return make_pipeline(smollm2_folder)
+def sharing(shallow_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
+    return make_pipeline(shallow_folder)
 
 
 def test_a_prompt_that_was_seen_computes_what_is_new(
@@ -39,8 +39,8 @@ def test_a_prompt_that_was_seen_computes_what_is_new(
     assert turn.get_perf_metrics().get_num_prefix_cache_hit_tokens() == 109
 
 
-def test_requests_of_one_batch_compute_their_prefix_once(smollm2_folder: Path) -> None:
-    pipeline = make_pipeline(smollm2_folder)
+def test_requests_of_one_batch_compute_their_prefix_once(shallow_folder: Path) -> None:
+    pipeline = make_pipeline(shallow_folder)
     prefix = list(range(4000, 4200))
     handles = [pipeline.add_request(i, [*prefix, 100 + i, 7], greedy(4)) for i in range(8)]
     drain(pipeline)
@@ -186,8 +186,8 @@ def test_40_blocks_serve_500_requests_of_which_a_third_is_cancelled_by_other_thr
     assert pipeline.get_statistics().num_free_blocks == 40
 
 
-def test_a_chat_of_the_llm_pipeline_hits_its_history(smollm2_folder: Path) -> None:
-    pipeline = pagewheel.LLMPipeline(smollm2_folder, "CPU", F32)
+def test_a_chat_of_the_llm_pipeline_hits_its_history(shallow_folder: Path) -> None:
+    pipeline = pagewheel.LLMPipeline(shallow_folder, "CPU", F32)
     history = pagewheel.ChatHistory()
     history.append({"role": "user", "content": "Name a river."})
     first = pipeline.generate(history, greedy(12))

@@ -31,8 +31,8 @@ def run(*arguments: object) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def evaluation(smollm2_folder: Path) -> Evaluation:
-    return Evaluation(smollm2_folder, Plan(samples=4, tokens=384))
+def evaluation(shallow_folder: Path) -> Evaluation:
+    return Evaluation(shallow_folder, Plan(samples=4, tokens=384))
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -105,10 +105,10 @@ def test_the_same_prompt_twice_equals_cold_in_the_default_precision(
             assert repeated.generated_log_probs == cold.generated_log_probs, length
 
 
-def test_a_real_prompt_twice_equals_cold_in_the_default_precision(smollm2_folder: Path) -> None:
+def test_a_real_prompt_twice_equals_cold_in_the_default_precision(shallow_folder: Path) -> None:
     for policy, length in (("norm_sum", 321), ("tova", 300)):
         config = eviction(policy, False)
-        pipeline = make_pipeline(smollm2_folder, config, {}, enable_prefix_caching=True)
+        pipeline = make_pipeline(shallow_folder, config, {}, enable_prefix_caching=True)
         prompt = tokens(length, 40_000)
         cold, warm = (generate(pipeline, [prompt], 20)[0] for _ in range(2))
         assert warm.generated_ids == cold.generated_ids

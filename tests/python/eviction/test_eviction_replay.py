@@ -28,10 +28,10 @@ OPENVINO = {**F32, "attention_backend": "openvino"}
 
 
 @pytest.fixture(scope="module")
-def prompt(smollm2_folder: Path) -> list[int]:
+def prompt(shallow_folder: Path) -> list[int]:
     """Of 300 tokens."""
     text = Path(__file__).read_text()
-    return pagewheel.Tokenizer(smollm2_folder).encode(text).input_ids.data[0, :300].tolist()
+    return pagewheel.Tokenizer(shallow_folder).encode(text).input_ids.data[0, :300].tolist()
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def prompt(smollm2_folder: Path) -> list[int]:
     [("block", True, False, 300), ("token", True, True, 120), ("token", False, False, 120)],
 )
 def test_evictions_equal_a_replay_in_transformers(
-    smollm2_folder: Path,
-    smollm2_reference: LlamaForCausalLM,
+    shallow_folder: Path,
+    shallow_reference: LlamaForCausalLM,
     prompt: list[int],
     granularity: str,
     rotation: bool,
@@ -49,7 +49,7 @@ def test_evictions_equal_a_replay_in_transformers(
 ) -> None:
     """Greedy tokens are those of the reference, and their log-probabilities within 1e-3."""
     policy, generated, log_probs = run_with_recorded_evictions(
-        smollm2_folder,
+        shallow_folder,
         prompt,
         new_tokens,
         SIZES,
@@ -57,9 +57,9 @@ def test_evictions_equal_a_replay_in_transformers(
         granularity=granularity,
         evict_during_prefill=during_prefill,
     )
-    assert len(policy.decisions) > 3 * smollm2_reference.config.num_hidden_layers
+    assert len(policy.decisions) > 3 * shallow_reference.config.num_hidden_layers
     assert (policy.decisions[0][1] == 300) is not during_prefill
-    expected = replayed(Replay(smollm2_reference, rotation), prompt, generated, policy.decisions)
+    expected = replayed(Replay(shallow_reference, rotation), prompt, generated, policy.decisions)
     assert expected.argmax(-1).tolist() == generated
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
@@ -70,8 +70,8 @@ def test_evictions_equal_a_replay_in_transformers(
     [("block", False, "f32", 1e-3), ("token", True, "f16", 2e-2)],
 )
 def test_the_openvino_backend_evicts_alike(
-    smollm2_folder: Path,
-    smollm2_reference: LlamaForCausalLM,
+    shallow_folder: Path,
+    shallow_reference: LlamaForCausalLM,
     prompt: list[int],
     granularity: str,
     during_prefill: bool,
@@ -80,7 +80,7 @@ def test_the_openvino_backend_evicts_alike(
 ) -> None:
     """Keys are rotated where they lie: an f16 cache rounds them with every decision."""
     policy, generated, log_probs = run_with_recorded_evictions(
-        smollm2_folder,
+        shallow_folder,
         prompt,
         70,
         SIZES,
@@ -89,8 +89,8 @@ def test_the_openvino_backend_evicts_alike(
         granularity=granularity,
         evict_during_prefill=during_prefill,
     )
-    assert len(policy.decisions) > 2 * smollm2_reference.config.num_hidden_layers
-    expected = replayed(Replay(smollm2_reference, True), prompt, generated, policy.decisions)
+    assert len(policy.decisions) > 2 * shallow_reference.config.num_hidden_layers
+    expected = replayed(Replay(shallow_reference, True), prompt, generated, policy.decisions)
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=tolerance)
 

@@ -45,15 +45,15 @@ def answers(pipeline: pagewheel.ContinuousBatchingPipeline, prompts: list[str]) 
 
 @pytest.mark.parametrize("cache", ["u8", "f32"])
 def test_answers_do_not_depend_on_batch_chunks_or_cached_prefixes(
-    smollm2_folder: Path, cache: str
+    shallow_folder: Path, cache: str
 ) -> None:
-    pipeline = make_pipeline(smollm2_folder, KV_CACHE_PRECISION=cache)
+    pipeline = make_pipeline(shallow_folder, KV_CACHE_PRECISION=cache)
     alone = [answers(pipeline, [prompt])[0] for prompt in PROMPTS]
     assert answers(pipeline, PROMPTS) == alone
     assert answers(pipeline, PROMPTS[::-1]) == alone[::-1]
-    small_chunks = make_pipeline(smollm2_folder, batched_tokens=37, KV_CACHE_PRECISION=cache)
+    small_chunks = make_pipeline(shallow_folder, batched_tokens=37, KV_CACHE_PRECISION=cache)
     assert answers(small_chunks, PROMPTS) == alone
-    cached = make_pipeline(smollm2_folder, prefix_caching=True, KV_CACHE_PRECISION=cache)
+    cached = make_pipeline(shallow_folder, prefix_caching=True, KV_CACHE_PRECISION=cache)
     assert [answers(cached, [prompt])[0] for prompt in PROMPTS] == alone
     assert answers(cached, PROMPTS) == alone
     assert cached.get_metrics().prefix_cache_hit_tokens > 500
@@ -74,28 +74,28 @@ def test_weights_of_16_bits_take_it_where_products_of_bf16_are_fast(
     assert answers(make_pipeline(folder, batched_tokens=37), prompts[::-1]) == alone[::-1]
 
 
-def test_without_it_the_bits_depend_on_the_batch(smollm2_folder: Path) -> None:
+def test_without_it_the_bits_depend_on_the_batch(shallow_folder: Path) -> None:
     """Else the property would be of no use."""
-    pipeline = make_pipeline(smollm2_folder, batch_invariant=False)
+    pipeline = make_pipeline(shallow_folder, batch_invariant=False)
     alone = [answers(pipeline, [prompt])[0] for prompt in PROMPTS]
     assert answers(pipeline, PROMPTS) != alone
 
 
-def test_one_and_two_threads_give_the_same_bits(smollm2_folder: Path) -> None:
+def test_one_and_two_threads_give_the_same_bits(shallow_folder: Path) -> None:
     one, two = (
-        answers(make_pipeline(smollm2_folder, INFERENCE_NUM_THREADS=threads), PROMPTS[1:])
+        answers(make_pipeline(shallow_folder, INFERENCE_NUM_THREADS=threads), PROMPTS[1:])
         for threads in (1, 2)
     )
     assert one == two
 
 
-def test_what_rounds_by_the_number_of_rows_is_refused(smollm2_folder: Path) -> None:
+def test_what_rounds_by_the_number_of_rows_is_refused(shallow_folder: Path) -> None:
     for properties in (F32, {"linear_backend": "openvino"}, {"attention_backend": "openvino"}):
         with pytest.raises(ValueError, match="batch_invariant is true"):
-            make_pipeline(smollm2_folder, **properties)
+            make_pipeline(shallow_folder, **properties)
     scheduler = pagewheel.SchedulerConfig()
     scheduler.use_cache_eviction = True
     with pytest.raises(ValueError, match="batch_invariant is true and so is use_cache_eviction"):
         pagewheel.ContinuousBatchingPipeline(
-            smollm2_folder, scheduler, "CPU", {"batch_invariant": True}
+            shallow_folder, scheduler, "CPU", {"batch_invariant": True}
         )

@@ -23,26 +23,26 @@ def make_pipeline(folder: Path, **properties: object) -> pagewheel.ContinuousBat
     )
 
 
-def test_int8_activations_change_log_probabilities_little(smollm2_folder: Path) -> None:
+def test_int8_activations_change_log_probabilities_little(shallow_folder: Path) -> None:
     """Root mean square and mean of the change of a token's log-probability."""
-    exact = prompt_log_probs(make_pipeline(smollm2_folder, **F32), TEXT)
-    rounded = make_pipeline(smollm2_folder, linear_backend="native", KV_CACHE_PRECISION="f32")
+    exact = prompt_log_probs(make_pipeline(shallow_folder, **F32), TEXT)
+    rounded = make_pipeline(shallow_folder, linear_backend="native", KV_CACHE_PRECISION="f32")
     native = prompt_log_probs(rounded, TEXT)
     assert 0 < np.sqrt(np.mean((native - exact) ** 2)) < 0.15
     assert abs(np.mean(native - exact)) < 0.01
 
 
-def test_f32_inference_means_f32_activations(smollm2_folder: Path) -> None:
+def test_f32_inference_means_f32_activations(shallow_folder: Path) -> None:
     with pytest.raises(ValueError, match=r"linear_backend is 'native'.*f32 inference"):
-        make_pipeline(smollm2_folder, linear_backend="native", **F32)
-    auto = pagewheel._pagewheel.describe_operations(str(smollm2_folder), "CPU", F32)
+        make_pipeline(shallow_folder, linear_backend="native", **F32)
+    auto = pagewheel._pagewheel.describe_operations(str(shallow_folder), "CPU", F32)
     ours = {one.operation for one in auto.counts if one.runs_on == "pagewheel"}
     assert ours == {"PagedAttention"}
 
 
-def test_unknown_choices_are_refused_by_name(smollm2_folder: Path) -> None:
+def test_unknown_choices_are_refused_by_name(shallow_folder: Path) -> None:
     with pytest.raises(ValueError, match="linear_backend is 'fast'; allowed: auto, native"):
-        make_pipeline(smollm2_folder, linear_backend="fast")
+        make_pipeline(shallow_folder, linear_backend="fast")
 
 
 def operation_counts(folder: Path, **properties: object) -> dict[tuple[str, str], int]:

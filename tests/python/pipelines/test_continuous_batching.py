@@ -17,8 +17,8 @@ BLOCK = 32
 
 
 @pytest.fixture(scope="module")
-def small_pool(smollm2_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
-    return batching_pipeline(smollm2_folder, num_kv_blocks=40, max_num_batched_tokens=128)
+def small_pool(shallow_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
+    return batching_pipeline(shallow_folder, num_kv_blocks=40, max_num_batched_tokens=128)
 
 
 def check_requests_end_as_alone(
@@ -65,19 +65,19 @@ def test_200_random_requests_each_end_as_alone(tiny_folder: Path) -> None:
     check_requests_end_as_alone(pipeline, prompts, 36, 200, rng)
 
 
-def test_random_requests_to_a_real_model_each_end_as_alone(smollm2_folder: Path) -> None:
+def test_random_requests_to_a_real_model_each_end_as_alone(shallow_folder: Path) -> None:
     rng = random.Random(4)
     prompts = random_prompts(rng, 50, range(1000, 40000), 60)
-    pipeline = batching_pipeline(smollm2_folder, num_kv_blocks=16, max_num_batched_tokens=64)
+    pipeline = batching_pipeline(shallow_folder, num_kv_blocks=16, max_num_batched_tokens=64)
     check_requests_end_as_alone(pipeline, prompts, 24, 25, rng)
 
 
-def test_the_token_budget_changes_no_token(smollm2_folder: Path) -> None:
+def test_the_token_budget_changes_no_token(shallow_folder: Path) -> None:
     ids = list(range(2000, 2100))
     texts = []
     for budget, split in ((7, True), (100, True), (4096, False)):
         pipeline = batching_pipeline(
-            smollm2_folder,
+            shallow_folder,
             max_num_batched_tokens=budget,
             dynamic_split_fuse=split,
             num_kv_blocks=20,
@@ -135,9 +135,9 @@ def test_a_dropped_handle_cancels_its_request(
     assert small_pool.get_metrics().cache_usage == 0
 
 
-def test_samples_of_one_prompt_share_its_blocks(smollm2_folder: Path) -> None:
+def test_samples_of_one_prompt_share_its_blocks(shallow_folder: Path) -> None:
     """8 samples of a prompt of 10 blocks fit a pool of 40: unshared they would need 88."""
-    pipeline = batching_pipeline(smollm2_folder, num_kv_blocks=40)
+    pipeline = batching_pipeline(shallow_folder, num_kv_blocks=40)
     config = greedy(20, do_sample=True, num_return_sequences=8, rng_seed=1, temperature=1.5)
     prompt = list(range(5000, 5000 + 10 * BLOCK - 5))
     handle = pipeline.add_request(0, prompt, config)
@@ -223,10 +223,10 @@ def test_what_cannot_be_served_is_refused_at_once(
     [("max_num_batched_tokens", 0), ("max_num_seqs", 0)],
 )
 def test_a_bad_scheduler_config_is_refused_by_name(
-    smollm2_folder: Path, name: str, value: object
+    shallow_folder: Path, name: str, value: object
 ) -> None:
     with pytest.raises(ValueError, match=name):
-        batching_pipeline(smollm2_folder, **{name: value})
+        batching_pipeline(shallow_folder, **{name: value})
 
 
 def test_a_request_id_in_use_is_refused(small_pool: pagewheel.ContinuousBatchingPipeline) -> None:
@@ -239,8 +239,8 @@ def test_a_request_id_in_use_is_refused(small_pool: pagewheel.ContinuousBatching
     drain(small_pool)
 
 
-def test_generation_ends_with_the_pool_when_nothing_else_ends_it(smollm2_folder: Path) -> None:
-    pipeline = batching_pipeline(smollm2_folder, num_kv_blocks=2)
+def test_generation_ends_with_the_pool_when_nothing_else_ends_it(shallow_folder: Path) -> None:
+    pipeline = batching_pipeline(shallow_folder, num_kv_blocks=2)
     handle = pipeline.add_request(
         0, [504] * 10, pagewheel.GenerationConfig(ignore_eos=True, max_length=10**6)
     )

@@ -16,8 +16,8 @@ PROMPTS = ["The capital of France is", "Grüße 🎉 an alle"]
 
 
 @pytest.fixture(scope="module")
-def batching(smollm2_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
-    return batching_pipeline(smollm2_folder)
+def batching(shallow_folder: Path) -> pagewheel.ContinuousBatchingPipeline:
+    return batching_pipeline(shallow_folder)
 
 
 def output_of(
@@ -40,14 +40,14 @@ def check(found: list[pagewheel.TokenLogProb], log_probs: torch.Tensor, chosen: 
 
 @pytest.mark.parametrize("text", PROMPTS)
 def test_they_are_transformers_of_prompt_and_generated_tokens(
-    batching: pagewheel.ContinuousBatchingPipeline, smollm2_reference: Any, text: str
+    batching: pagewheel.ContinuousBatchingPipeline, shallow_reference: Any, text: str
 ) -> None:
     prompt = batching.get_tokenizer().encode(text).input_ids.data[0].tolist()
     for how in ({}, {"num_beams": 2}):
         output = output_of(batching, prompt, max_new_tokens=6, logprobs=5, echo=True, **how)
         tokens = prompt + output.generated_ids
         with torch.no_grad():
-            logits = smollm2_reference(torch.tensor([tokens])).logits[0].double()
+            logits = shallow_reference(torch.tensor([tokens])).logits[0].double()
         log_probs = torch.log_softmax(logits, 1)
         if not how:
             assert len(output.prompt_top_log_probs) == len(prompt) - 1

@@ -110,10 +110,10 @@ def is_undecided(held: str, stops: list[str]) -> bool:
 
 @pytest.mark.parametrize("stops", [[], ["abc", "the end", "e e"]], ids=["plain", "stops"])
 def test_text_comes_with_the_token_that_makes_it_certain(
-    smollm2_folder: Path, stops: list[str]
+    shallow_folder: Path, stops: list[str]
 ) -> None:
     """Of random tokens, forced by a processor: emoji, bytes, spaces and beginnings of stops."""
-    pipeline = batching_pipeline(smollm2_folder)
+    pipeline = batching_pipeline(shallow_folder, {})
     tokenizer = pipeline.get_tokenizer()
     pieces = ["🎉", "Grüße", "the ", "ab", " e", "日本語", "don't", "\n\n", "e", " the en"]
     among = [t for piece in pieces for t in tokenizer.encode(piece).input_ids.data[0].tolist()]
