@@ -143,10 +143,10 @@ def test_prefixes_are_shared_and_change_nothing(tiny_folder: Path) -> None:
                 more.pop("granularity", None)
             config = eviction(policy, **options, **more)
             cold = make_pipeline(tiny_folder, config)
-            expected = [generate(cold, p, 150)[0] for p in (prompt, other)]
+            expected = [generate(cold, p, 90)[0] for p in (prompt, other)]
             warm = make_pipeline(tiny_folder, config, enable_prefix_caching=True)
             for p, wanted in ((prompt, 0), (prompt, 0), (other, 1), (prompt, 0)):
-                assert generate(warm, p, 150)[0] == expected[wanted], (policy, more)
+                assert generate(warm, p, 90)[0] == expected[wanted], (policy, more)
             assert warm.get_metrics().prefix_cache_hit_tokens > 100
             assert warm.get_metrics().cache_usage == 0
 
@@ -200,10 +200,10 @@ def test_the_openvino_backend_evicts_as_the_native_one(tiny_folder: Path) -> Non
         # Keys that were rotated where they lie compare differently.
         by_keys = policy in ("key_diff", "adaptive_rkv", "hybrid")
         cold = make_pipeline(tiny_folder, config, "openvino" if by_keys else "native")
-        expected = [generate(cold, p, 150) for p in (prompt, other)]
+        expected = [generate(cold, p, 90) for p in (prompt, other)]
         openvino = make_pipeline(tiny_folder, config, "openvino", enable_prefix_caching=True)
         for i in (0, 0, 1, 0):
-            ids, log_probs = generate(openvino, (prompt, other)[i], 150)
+            ids, log_probs = generate(openvino, (prompt, other)[i], 90)
             assert ids == expected[i][0], policy
             np.testing.assert_allclose(log_probs, expected[i][1], atol=1e-3, err_msg=policy)
         assert openvino.get_metrics().prefix_cache_hit_tokens > 100

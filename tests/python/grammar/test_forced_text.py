@@ -151,7 +151,7 @@ GRAMMARS: dict[str, StructuredOutputConfig] = {
 @pytest.mark.parametrize("way", ["greedy", "sampled"])
 def test_a_text_is_the_same_where_nothing_is_appended_ahead(way: str, real_folder: Path) -> None:
     """With log-probabilities the model is asked for each token. Steps show that it was."""
-    pipeline = batching_pipeline(real_folder, num_kv_blocks=300)
+    pipeline = batching_pipeline(real_folder, {"batch_invariant": True}, num_kv_blocks=300)
     sampling = {"do_sample": True, "temperature": 1.5} if way == "sampled" else {}
     ids, steps = [], []
     for extra in ({}, {"logprobs": 1}):
@@ -179,7 +179,7 @@ def test_a_text_is_the_same_where_nothing_is_appended_ahead(way: str, real_folde
 
 
 def test_durations_are_of_tokens_in_calls_and_handles(real_folder: Path) -> None:
-    pipeline = batching_pipeline(real_folder, num_kv_blocks=100)
+    pipeline = batching_pipeline(real_folder, {}, num_kv_blocks=100)
     config = GenerationConfig(max_new_tokens=60, structured_output_config=GRAMMARS["calls"])
     before = pipeline.get_statistics().num_steps
     [result] = pipeline.generate(["Find a record."], [config])

@@ -93,7 +93,7 @@ def answers(
     handles = []
     for number, asked in enumerate(all_asked):
         config = pagewheel.GenerationConfig(
-            max_new_tokens=200,
+            max_new_tokens=120,
             do_sample=True,
             temperature=1.5,
             rng_seed=number,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,12 @@ def folder(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def log_probs(model: Any) -> Callable[[list[int], list[int]], Any]:
     """Of transformers: those of each token after a prompt, f64 [tokens, vocabulary]."""
 
-    def of(prompt: list[int], tokens: list[int]) -> Any:
-        logits = tiny_models.logits(model, prompt + tokens)[len(prompt) - 1 : -1]
+    @functools.cache
+    def after(prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Any:
+        logits = tiny_models.logits(model, [*prompt, *tokens])[len(prompt) - 1 : -1]
         return torch.log_softmax(torch.from_numpy(logits).double(), 1).numpy()
 
-    return of
+    return lambda prompt, tokens: after(tuple(prompt), tuple(tokens))
 
 
 def check_greedy(log_probs: Any, prompt: list[int], tokens: list[int]) -> None:
