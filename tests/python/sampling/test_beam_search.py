@@ -97,9 +97,9 @@ def test_random_searches_equal_those_of_transformers(
 
 
 def test_searches_of_a_real_model_equal_those_of_transformers(
-    smollm2_folder: Path, smollm2_reference: LlamaForCausalLM
+    shallow_folder: Path, shallow_reference: LlamaForCausalLM
 ) -> None:
-    pipeline = make_pipeline(smollm2_folder)
+    pipeline = make_pipeline(shallow_folder)
     tokenizer = pipeline.get_tokenizer()
     cases: list[tuple[str, dict[str, Any]]] = [
         ("The capital of France is", {"num_beams": 4, "num_return_sequences": 4}),
@@ -113,7 +113,7 @@ def test_searches_of_a_real_model_equal_those_of_transformers(
         options |= {"stop_token_ids": {30, 198}, "length_penalty": 1.0}
         options |= {"stop_criteria": StopCriteria.HEURISTIC, **given}
         result = run(pipeline, prompt, **options)
-        tokens, scores = transformers_search(smollm2_reference, prompt, options)
+        tokens, scores = transformers_search(shallow_reference, prompt, options)
         assert result.m_generation_ids == tokens, text
         np.testing.assert_allclose(result.m_scores, scores, atol=1e-3)
 
