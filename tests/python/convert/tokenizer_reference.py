@@ -6,8 +6,10 @@ The reference is built from the GGUF's vocabulary, as SmolLM2's own tokenizer.js
 
 from __future__ import annotations
 
+import functools
 import random
 import unicodedata
+from collections.abc import Set
 
 import numpy as np
 import openvino_tokenizers  # noqa: F401  (teaches ov.Core the tokenizer's operations)
@@ -185,6 +187,7 @@ def corpus(seed: int, lines: int) -> list[str]:
     return [line.rstrip("\0") for line in result]
 
 
+@functools.cache
 def every_character() -> list[str]:
     """Each assigned character between letters, digits and spaces."""
     return [
@@ -203,8 +206,7 @@ def bytes_of(token: str) -> bytes:
     return bytes(alphabet[c] for c in token)
 
 
-def representable(line: str, vocabulary: Vocabulary) -> bool:
+def representable(line: str, known: Set[str]) -> bool:
     """SmolLM2's vocabulary lacks the tokens of some bytes; text with them cannot return."""
-    known = set(vocabulary.tokens)
     characters = byte_level(False).pre_tokenize_str(line)
     return all(character in known for piece, _ in characters for character in piece)

@@ -49,11 +49,11 @@ def test_varied_text_encodes_as_the_reference_and_returns(
     tokenizer: pagewheel.Tokenizer, vocabulary: Vocabulary
 ) -> None:
     reference = reference_tokenizer(vocabulary)
-    returned = 0
+    known, returned = set(vocabulary.tokens), 0
     for line in corpus(5, 3000 * TIMES):
         ids = tokenizer.encode(line).input_ids.data[0].tolist()
         assert ids == reference.encode(line).ids, repr(line)
-        if representable(line, vocabulary):
+        if representable(line, known):
             assert tokenizer.decode(ids, skip_special_tokens=False) == line
             returned += 1
     assert returned > 1000
