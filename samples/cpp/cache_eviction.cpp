@@ -10,7 +10,7 @@ int main(int argc, char** argv) try {
         throw std::invalid_argument("usage: cache_eviction MODEL_FOLDER [TOKENS]");
     // The first 32 tokens and the last 64 stay. Of those between, the least attended go.
     pagewheel::CacheEvictionConfig eviction(32, 64, 192, pagewheel::AggregationMode::NORM_SUM);
-    eviction.apply_rotation = true;  // positions stay contiguous, within what the model knows
+    eviction.apply_rotation = true;  // positions stay within what the model knows
     pagewheel::SchedulerConfig scheduler;
     scheduler.num_kv_blocks = 100;
     scheduler.use_cache_eviction = true;

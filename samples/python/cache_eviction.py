@@ -20,7 +20,7 @@ def main() -> None:
         start_size=32,  # the first tokens stay: attention sinks
         recent_size=64,  # and the last ones
         max_cache_size=arguments.budget,  # of those between, the least attended go
-        apply_rotation=True,  # positions stay contiguous, within what the model knows
+        apply_rotation=True,  # positions stay within what the model knows
     )
     model = str(arguments.model or default_model())
     pipe = pagewheel.ContinuousBatchingPipeline(model, scheduler, "CPU")

@@ -60,8 +60,7 @@ def likeness(keys: Array) -> Array:
 
 
 def attention_to_come(view: pagewheel.EvictionView) -> Array:
-    """Of the mean query at 1, 2, 4 to 1024 positions from here, a mean over heads: [tokens]. Slots
-    count as positions, as they do with apply_rotation."""
+    """Of the mean query at 1, 2, 4 to 1024 positions from here, a mean over heads: [tokens]."""
     tokens, frequencies = view.num_tokens, view.inverse_frequencies
     keys = view.keys_before_rotation(0, tokens).astype(np.float64)
     queries = view.mean_query.astype(np.float64).reshape(keys.shape[1], -1, keys.shape[2])
@@ -70,7 +69,7 @@ def attention_to_come(view: pagewheel.EvictionView) -> Array:
     def pairs(x: Array) -> npt.NDArray[np.complex128]:
         return x[..., :half] + 1j * x[..., half : 2 * half]
 
-    turns = np.exp(1j * np.outer(tokens - np.arange(tokens), frequencies))
+    turns = np.exp(1j * np.outer(1 + view.read_at[-1] - view.read_at, frequencies))
     turns = turns * np.exp(1j * np.outer(2.0 ** np.arange(11), frequencies)).mean(0)
     length = view.mean_amplitude.reshape(*queries.shape[:2], half)
     logits = (

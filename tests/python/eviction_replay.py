@@ -66,13 +66,18 @@ class Watching(Recorded):
 
 
 class Replay:
-    """A model's cache, evicted from as recorded."""
+    """A model's cache, evicted from as recorded.
 
-    def __init__(self, model: Any, rotation: bool) -> None:
+    With `rotation` positions close up before one reaches `limit`, when decisions fall at `next_end`
+    tokens held at most; by default with each decision.
+    """
+
+    def __init__(self, model: Any, rotation: bool, limit: int = 0, next_end: int = 0) -> None:
         self.model = model
-        self.rotation = rotation
+        self.rotation, self.limit, self.next_end = rotation, limit, next_end
         self.cache = DynamicCache()
-        self.processed = 0
+        self.processed = self.next_position = self.times_closed = 0
+        self.positions = [torch.empty(0)] * model.config.num_hidden_layers  # of the keys
         self.window = getattr(model.config, "sliding_window", None) or 0
         same = ["sliding_attention" if self.window else "full_attention"]
         layers = model.config.num_hidden_layers
@@ -108,25 +113,35 @@ class Replay:
 
     def run(self, tokens: list[int], kept: int) -> torch.Tensor:
         """Logits [kept, vocabulary] of the last tokens."""
-        first = self.held if self.rotation else self.processed
+        positions = torch.arange(self.next_position, self.next_position + len(tokens))
         with torch.no_grad():
             logits = self.model(
                 torch.tensor([tokens]),
                 past_key_values=self.cache,
-                position_ids=torch.arange(first, first + len(tokens))[None],
+                position_ids=positions[None],
                 attention_mask=self.mask(len(tokens)),
                 logits_to_keep=max(kept, 1),  # 0 is all of them
             ).logits[0]
         self.processed += len(tokens)
+        self.next_position += len(tokens)
+        self.positions = [torch.cat([before, positions]) for before in self.positions]
         return logits[len(logits) - kept :]
 
-    def evict(self, layer: int, slots: np.ndarray) -> None:
+    def closes_positions(self, count: int) -> bool:
+        """Whether positions close up as `count` tokens go."""
+        until_next = self.next_end - (self.held - count)
+        return self.rotation and self.next_position + until_next > self.limit
+
+    def evict(self, layer: int, slots: np.ndarray, closes: bool) -> None:
         entry = self.cache.layers[layer]
         kept = np.setdiff1d(np.arange(entry.keys.shape[2]), slots)
-        keys = entry.keys[:, :, kept]
+        keys, positions = entry.keys[:, :, kept], self.positions[layer][kept]
         frequencies = self.inverse_frequencies(layer)
-        if self.rotation and frequencies is not None:
-            keys = rotated_back(keys, frequencies, torch.from_numpy(kept - np.arange(len(kept))))
+        if closes:
+            if frequencies is not None:
+                keys = rotated_back(keys, frequencies, positions - torch.arange(len(kept)))
+            positions = torch.arange(len(kept))
+        self.positions[layer] = positions
         entry.keys, entry.values = keys.contiguous(), entry.values[:, :, kept].contiguous()
 
 
@@ -179,12 +194,16 @@ def replayed(
         if not remaining or replay.held != remaining[0][1]:
             continue
         count = len(remaining[0][2])
+        closes = replay.closes_positions(count)
         for layer in range(replay.model.config.num_hidden_layers):
             if drops_oldest(layer):
-                replay.evict(layer, np.arange(count))
+                replay.evict(layer, np.arange(count), closes)
                 continue
             asked, _, slots = remaining.pop(0)
             assert asked == layer and len(slots) == count
-            replay.evict(layer, slots)
+            replay.evict(layer, slots, closes)
+        if closes:
+            replay.next_position = replay.held
+            replay.times_closed += 1
     assert not remaining
     return torch.cat(logits).double().log_softmax(-1).numpy()

@@ -176,6 +176,12 @@ which may be kept; the view itself is valid during the call only.)");
         .def_property_readonly(
             "positions", &copied<&EvictionView::positions>,
             "int64 [num_tokens]: the tokens' numbers in the sequence, ascending.")
+        .def_property_readonly(
+            "read_at", &copied<&EvictionView::read_at>,
+            "int64 [num_tokens]: the positions that attention sees the keys at.")
+        .def_property_readonly(
+            "rotations", &copied<&EvictionView::rotations>,
+            "int32 [num_tokens]: by how many positions it rotates each key back for that.")
         .def("keys", &read_tokens<&V::read_keys, &V::head_size>, py::arg("first"), py::arg("last"),
              "float32 [last - first, kv heads, head size]: keys of tokens [first, last), as "
              "cached.")
@@ -278,8 +284,10 @@ start_size: tokens at the beginning (attention sinks) that stay.
 recent_size: tokens at the end that stay.
 max_cache_size: the budget. As soon as it is reached, tokens between the two areas go.
 aggregation_mode: how scores of several steps become one; ADAPTIVE_RKV chooses that policy.
-apply_rotation: positions stay contiguous: what is left rotates down by what was evicted before it,
-  and new tokens get the position processed - evicted.
+apply_rotation: positions stay below position_limit: before one reaches it, what is left rotates down
+  by what was evicted before it, and new tokens get the position processed - evicted.
+position_limit: 0: the model's context, which no limit exceeds. 1: positions close up with each
+  decision, as they do where the context is not known.
 snapkv_window_size: last queries of the prompt whose attention is counted; 0: all.
 kvcrush_config, adaptive_rkv_config: of those policies.
 policy: "" (by aggregation_mode and kvcrush_config), an EvictionPolicy of your own, or one of those below.
@@ -325,16 +333,16 @@ void bind_cache_eviction_config(py::module_& module) {
     bind_policy_kinds(module);
     py::class_<C> config(module, "CacheEvictionConfig", eviction_config_doc().c_str());
     bind_policy(module);
-    read_write<&C::aggregation_mode, &C::apply_rotation, &C::snapkv_window_size, &C::kvcrush_config,
-               &C::adaptive_rkv_config, &C::score_pooling, &C::score_pooling_mode,
-               &C::evict_during_prefill, &C::decision_delay>(config);
+    read_write<&C::aggregation_mode, &C::apply_rotation, &C::position_limit, &C::snapkv_window_size,
+               &C::kvcrush_config, &C::adaptive_rkv_config, &C::score_pooling,
+               &C::score_pooling_mode, &C::evict_during_prefill, &C::decision_delay>(config);
     config
         .def(py::init([](size_t start_size, size_t recent_size, size_t max_cache_size,
                          AggregationMode aggregation_mode, bool apply_rotation,
                          size_t snapkv_window_size, const std::optional<KVCrushConfig>& kvcrush,
                          const py::object& policy, const py::object& granularity,
                          size_t score_pooling, ScorePooling score_pooling_mode,
-                         bool evict_during_prefill, size_t decision_delay,
+                         bool evict_during_prefill, size_t decision_delay, size_t position_limit,
                          const std::optional<AdaptiveRKVConfig>& adaptive_rkv) {
                  C config(start_size, recent_size, max_cache_size, aggregation_mode, apply_rotation,
                           snapkv_window_size, kvcrush.value_or(KVCrushConfig()));
@@ -344,6 +352,7 @@ void bind_cache_eviction_config(py::module_& module) {
                  config.score_pooling_mode = score_pooling_mode;
                  config.evict_during_prefill = evict_during_prefill;
                  config.decision_delay = decision_delay;
+                 config.position_limit = position_limit;
                  config.adaptive_rkv_config = adaptive_rkv.value_or(AdaptiveRKVConfig());
                  config.validate();
                  return config;
@@ -355,7 +364,7 @@ void bind_cache_eviction_config(py::module_& module) {
              py::arg("granularity") = "auto", py::arg("score_pooling") = 0,
              py::arg_v("score_pooling_mode", ScorePooling::ROOT_MEAN, "ScorePooling.ROOT_MEAN"),
              py::arg("evict_during_prefill") = false, py::arg("decision_delay") = 0,
-             py::arg("adaptive_rkv_config") = py::none())
+             py::arg("position_limit") = 0, py::arg("adaptive_rkv_config") = py::none())
         .def_property("policy", &policy_of, &set_policy)
         .def_property(
             "granularity", [](const C& c) { return c.granularity; },

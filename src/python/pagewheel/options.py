@@ -181,7 +181,7 @@ def _wrong_property(message: str) -> typer.BadParameter:
 
 
 _EVICTION_SIZES = {"start": "start_size", "recent": "recent_size", "max": "max_cache_size"}
-_EVICTION_NUMBERS = {**_EVICTION_SIZES, "delay": "decision_delay"}
+_EVICTION_NUMBERS = {**_EVICTION_SIZES, "delay": "decision_delay", "positions": "position_limit"}
 _EVICTION_NAMES = ("policy", "granularity")
 _MAX_EVICTION_SIZE = 2**31 - 1
 _EVICTION_FLAGS = {"rotate": "apply_rotation", "prefill": "evict_during_prefill"}
@@ -190,7 +190,8 @@ _EVICTION = "--eviction"
 
 _EVICTION_HELP = (
     "Keep each sequence's cache within max tokens, its start and recent ones among them: "
-    "start=32,recent=128,max=672; ,rotate keeps positions contiguous, "
+    "start=32,recent=128,max=672; ,rotate keeps positions in the context, "
+    ",positions=N below N; "
     ",prefill evicts from prompts while they are computed: they may exceed the context; "
     ",delay=N evicts from a prompt N tokens after its end; "
     ",policy=NAME and ,granularity=KIND choose what goes. On CPU."

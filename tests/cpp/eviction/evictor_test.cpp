@@ -41,7 +41,8 @@ private:
 class World {
 public:
     World(CacheFormat format, size_t num_layers, CacheEvictionConfig config,
-          std::vector<size_t> windows = {}, const std::vector<RotaryKind>& rotated_in_place = {})
+          std::vector<size_t> windows = {}, const std::vector<RotaryKind>& rotated_in_place = {},
+          size_t context = 0)
         : m_layout{format, block_size, kv_heads, head_size, head_size},
           m_keys(num_layers, std::vector<uint8_t>(pool * m_layout.key_block_bytes())),
           m_values(num_layers, std::vector<uint8_t>(pool * m_layout.value_block_bytes())) {
@@ -55,8 +56,8 @@ public:
             layers.emplace_back(layer, m_keys[l].data(), m_values[l].data(),
                                 rotated_in_place.empty() ? BlockLayout::lanes : BlockLayout::rows);
         }
-        evictor =
-            std::make_unique<Evictor>(config, std::move(layers), block_size, rotated_in_place);
+        evictor = std::make_unique<Evictor>(config, std::move(layers), block_size, context,
+                                            rotated_in_place);
         for (size_t b = pool; b > 0; --b) m_free.push_back(BlockId(b - 1));
         state.may_evict = true;
     }
@@ -97,16 +98,22 @@ public:
             batch.tables = kernels::BatchTables(words.data(), words.size(), l);
             kernels::write_keys_values(m_layout, batch, Isa::scalar);
         }
-        for (size_t i = 0; i < count; ++i) written_at.push_back(int64_t(held() + i));
+        for (size_t i = 0; i < count; ++i)
+            written_at.push_back(int64_t(processed + i - state.shift));
         processed += count;
     }
 
-    void evict(size_t due) {
+    void evict(size_t due, bool in_chunks = false) {
         const EvictionDecision decision =
-            evictor->decide(state, blocks, held(), due, false, [](size_t) { return size_t(1); });
+            evictor->decide(state, blocks, held(), due, false,
+                            in_chunks ? evictor->chunk_end() : evictor->decode_end(),
+                            [](size_t) { return size_t(1); });
         latest = decision;
+        num_closed += decision.closes_positions;
         const auto keys = m_keys, values = m_values;
+        const auto before = state.layers;
         evictor->apply(decision, state, blocks);
+        for (size_t l = 0; l < before.size(); ++l) check_positions(before[l], state.layers[l]);
         for (size_t e = 0; e < blocks.size(); ++e)
             if (!std::binary_search(decision.written.begin(), decision.written.end(), e)) {
                 EXPECT_TRUE(same_block(blocks[e], m_layout.key_block_bytes(), keys, m_keys)) << e;
@@ -120,8 +127,18 @@ public:
         }
     }
 
-    /// Every layer holds, in order and bit by bit, the tokens that its slot table names; with
-    /// rotation each rotates back from where it was written to its slot.
+    /// Tokens that stay are read where they were, or at their slots' numbers.
+    void check_positions(const SlotTable& before, const SlotTable& after) const {
+        for (size_t s = 0; s < after.position.size(); ++s) {
+            const auto at =
+                std::find(before.position.begin(), before.position.end(), after.position[s]);
+            const int64_t kept = before.read_at[size_t(at - before.position.begin())];
+            ASSERT_EQ(after.read_at[s], latest.closes_positions ? int64_t(s) : kept);
+        }
+    }
+
+    /// Every layer holds, in order and bit by bit, the tokens that its slot table names; each
+    /// rotates back from where it was written to where it is read.
     void check() const {
         for (size_t l = 0; l < state.layers.size(); ++l) {
             const SlotTable& slots = state.layers[l];
@@ -148,8 +165,7 @@ public:
                     ASSERT_NEAR(key[d], k[d], error) << "layer " << l << " slot " << s;
                     ASSERT_NEAR(value[d], v[d], error) << "layer " << l << " slot " << s;
                 }
-                const int64_t rotated =
-                    evictor->config().apply_rotation ? written_at[token] - int64_t(s) : 0;
+                const int64_t rotated = written_at[token] - slots.read_at[s];
                 ASSERT_EQ(slots.delta[s], rotated) << "layer " << l << " slot " << s;
                 ASSERT_EQ(described(slots, s), rotated) << "layer " << l << " slot " << s;
             }
@@ -181,7 +197,7 @@ public:
     EvictionState state;
     std::vector<BlockId> blocks;
     std::vector<int64_t> written_at;  // by token
-    size_t processed = 0;
+    size_t processed = 0, num_closed = 0;
     EvictionDecision latest;
 
 private:
@@ -230,7 +246,7 @@ void run_long(World& world, bool during_prefill, size_t prompt, size_t generated
         const bool in_prompt = world.processed < prompt;
         const size_t due = evictor.due(world.held());
         if (due == 0 || (in_prompt && world.held() < evictor.chunk_end())) continue;
-        world.evict(due);
+        world.evict(due, in_prompt);
         world.check();
         ASSERT_LT(world.held(), evictor.config().get_max_cache_size());
     }
@@ -324,14 +340,51 @@ TEST(Evictor, WritesNoBlockThatItsDecisionDoesNotNameWhereKeysRotateInPlace) {
     for (const auto granularity : {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN}) {
         auto stretches = config(true, granularity);
         stretches.custom_policy = std::make_shared<RandomStretch>();
-        World world(CacheFormat::f32, 5, stretches, {},
-                    {{head_size, false, {1.0, 0.5, 0.25, 0.125}}});
-        world.append(170);
-        for (int step = 0; step < 100; ++step) {
-            if (const size_t due = world.evictor->due(world.held())) world.evict(due);
-            world.append(1);
+        for (const size_t context : {0, 200}) {
+            World world(CacheFormat::f32, 5, stretches, {},
+                        {{head_size, false, {1.0, 0.5, 0.25, 0.125}}}, context);
+            world.append(170);
+            for (int step = 0; step < 100; ++step) {
+                if (const size_t due = world.evictor->due(world.held())) world.evict(due);
+                world.append(1);
+            }
+            EXPECT_EQ(world.num_closed < 3, context == 200);
         }
     }
+}
+
+/// Positions reach the limit seldom, and none is written at or beyond it.
+TEST(Evictor, KeysStayAtTheirPositionsUntilTheLimit) {
+    for (const auto granularity : {EvictionGranularity::BLOCK, EvictionGranularity::TOKEN})
+        for (const size_t limit : {0, 250, 300, 1000})
+            for (const bool during_prefill : {false, true}) {
+                CacheEvictionConfig limited = config(true, granularity);
+                limited.position_limit = limit;
+                limited.evict_during_prefill = during_prefill;
+                World world(CacheFormat::f32, 3, limited, {0, 40, 100}, {}, 300);
+                SCOPED_TRACE(limited.to_string());
+                const size_t prompt = during_prefill ? 900 : 170;
+                run_long(world, during_prefill, prompt, 800);
+                if (testing::Test::HasFatalFailure()) return;
+                const auto largest =
+                    *std::max_element(world.written_at.begin(), world.written_at.end());
+                const int64_t most = limit == 250 ? 250 : 300;
+                EXPECT_LT(largest, most);
+                EXPECT_GE(largest, most - 50);
+                EXPECT_GE(world.num_closed, 3u);
+                EXPECT_LE(world.num_closed, during_prefill ? 16u : 6u);
+            }
+}
+
+/// A layer whose window is larger than the budget asks its policy for what is still seen.
+TEST(Evictor, WhatAWindowHasPassedGoesBeforeTheRest) {
+    World world(CacheFormat::f32, 2, config(true, EvictionGranularity::TOKEN), {0, 100});
+    world.append(180);
+    world.evict(world.evictor->due(180));
+    const std::vector<size_t>& dropped = world.latest.dropped[1];
+    for (size_t slot = 0; slot <= 180 - 100; ++slot) EXPECT_EQ(dropped[slot], slot);
+    EXPECT_EQ(dropped.size(), world.latest.dropped[0].size());
+    for (size_t i = 81; i < dropped.size(); ++i) EXPECT_LT(dropped[i], 180u - 16);
 }
 
 TEST(Evictor, EvictsWhenTheBudgetIsReachedAndNotBefore) {

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "eviction/slot_table.hpp"
 #include "support/inputs_model.hpp"
 
 namespace pagewheel {
@@ -31,7 +32,7 @@ struct Step {
 TEST(TokenInputs, WithoutLogitsIndicesSampledTokensIndicesAreOfTheBatchsTokens) {
     Step step;
     InputsModel model({{"input_ids", 1}, {"position_ids", 1}, {"sampled_tokens_indices", 1}}, {});
-    TokenInputs inputs(model.compiled, false);
+    TokenInputs inputs(model.compiled);
     for (const std::vector<size_t>& windows : {std::vector<size_t>{}, {3, 3}}) {
         inputs.fill(model.request, step.batch, windows);
         EXPECT_EQ(model.read<int64_t>("input_ids"), (Numbers{5, 0, 0, 0, 0, 0, 0, 0}));
@@ -40,12 +41,15 @@ TEST(TokenInputs, WithoutLogitsIndicesSampledTokensIndicesAreOfTheBatchsTokens) 
     }
 }
 
-TEST(TokenInputs, CompactPositionsCountWhatIsInTheCache) {
+TEST(TokenInputs, PositionsAreLowerByTheShiftOfEviction) {
     Step step;
+    EvictionState state;
+    state.shift = 12;  // 4 more went since
+    step.first.eviction = &state;
     InputsModel model({{"input_ids", 1}, {"position_ids", 1}, {"sampled_tokens_indices", 1}}, {});
-    TokenInputs inputs(model.compiled, true);
+    TokenInputs inputs(model.compiled);
     inputs.fill(model.request, step.batch, {});
-    EXPECT_EQ(model.read<int64_t>("position_ids"), (Numbers{4, 5, 6, 0, 1, 2, 3, 4}));
+    EXPECT_EQ(model.read<int64_t>("position_ids"), (Numbers{8, 9, 10, 0, 1, 2, 3, 4}));
 }
 
 TEST(TokenInputs, LogitsIndicesHoldWhatIsObservedAndSampledTokensIndicesAreOfThem) {
@@ -55,7 +59,7 @@ TEST(TokenInputs, LogitsIndicesHoldWhatIsObservedAndSampledTokensIndicesAreOfThe
                        {"logits_indices", 1},
                        {"sampled_tokens_indices", 1}},
                       {});
-    TokenInputs inputs(model.compiled, false);
+    TokenInputs inputs(model.compiled);
     const auto fill = [&](const std::vector<size_t>& windows) {
         inputs.fill(model.request, step.batch, windows);
         return std::pair(model.read<int64_t>("logits_indices"),
@@ -85,9 +89,9 @@ TEST(TokenInputs, BesideOpenVinosAttentionOfLogitsIndicesTheLastTokenIsOne) {
     for (const size_t logits : {2, 0}) {
         step.batch.entries[0].num_logits = logits;
         const Numbers asked = logits == 2 ? Numbers{1, 2, 7} : Numbers{7};
-        TokenInputs(without.compiled, false).fill(without.request, step.batch, {});
+        TokenInputs(without.compiled).fill(without.request, step.batch, {});
         EXPECT_EQ(without.read<int64_t>("sampled_tokens_indices"), asked);
-        TokenInputs(with.compiled, false).fill(with.request, step.batch, {});
+        TokenInputs(with.compiled).fill(with.request, step.batch, {});
         EXPECT_EQ(with.read<int64_t>("logits_indices"), asked);
         EXPECT_EQ(with.read<int64_t>("sampled_tokens_indices"),
                   logits == 2 ? Numbers({0, 1}) : Numbers{});

@@ -24,6 +24,8 @@ from pagewheel.convert.graph.model import build_model
 from pagewheel.convert.huggingface.source import HuggingFaceSource
 
 SIZES = (32, 32, 128)  # start, recent, budget
+BLOCK = 32
+CLOSED_UP = 1  # a position_limit that closes positions up with each decision
 OPENVINO = {**F32, "attention_backend": "openvino"}
 
 
@@ -35,8 +37,14 @@ def prompt(shallow_folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("granularity", "rotation", "during_prefill", "new_tokens"),
-    [("block", True, False, 300), ("token", True, True, 120), ("token", False, False, 120)],
+    ("granularity", "rotation", "limit", "during_prefill", "new_tokens"),
+    [
+        ("block", True, CLOSED_UP, False, 300),
+        ("token", True, CLOSED_UP, True, 120),
+        ("token", False, 0, False, 120),
+        ("block", True, 400, False, 420),
+        ("token", True, 400, False, 420),
+    ],
 )
 def test_evictions_equal_a_replay_in_transformers(
     shallow_folder: Path,
@@ -44,6 +52,7 @@ def test_evictions_equal_a_replay_in_transformers(
     prompt: list[int],
     granularity: str,
     rotation: bool,
+    limit: int,
     during_prefill: bool,
     new_tokens: int,
 ) -> None:
@@ -54,26 +63,31 @@ def test_evictions_equal_a_replay_in_transformers(
         new_tokens,
         SIZES,
         apply_rotation=rotation,
+        position_limit=limit,
         granularity=granularity,
         evict_during_prefill=during_prefill,
     )
     assert len(policy.decisions) > 3 * shallow_reference.config.num_hidden_layers
     assert (policy.decisions[0][1] == 300) is not during_prefill
-    expected = replayed(Replay(shallow_reference, rotation), prompt, generated, policy.decisions)
+    replay = Replay(shallow_reference, rotation, limit, SIZES[2] + BLOCK)
+    expected = replayed(replay, prompt, generated, policy.decisions)
+    if limit == 400:  # at 400 and 672 tokens, and once more
+        assert replay.times_closed == 2
     assert expected.argmax(-1).tolist() == generated
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("granularity", "during_prefill", "cache", "tolerance"),
-    [("block", False, "f32", 1e-3), ("token", True, "f16", 2e-2)],
+    ("granularity", "limit", "during_prefill", "cache", "tolerance"),
+    [("block", 400, False, "f32", 1e-3), ("token", CLOSED_UP, True, "f16", 2e-2)],
 )
 def test_the_openvino_backend_evicts_alike(
     shallow_folder: Path,
     shallow_reference: LlamaForCausalLM,
     prompt: list[int],
     granularity: str,
+    limit: int,
     during_prefill: bool,
     cache: str,
     tolerance: float,
@@ -86,11 +100,14 @@ def test_the_openvino_backend_evicts_alike(
         SIZES,
         {**OPENVINO, "KV_CACHE_PRECISION": cache},
         apply_rotation=True,
+        position_limit=limit,
         granularity=granularity,
         evict_during_prefill=during_prefill,
     )
     assert len(policy.decisions) > 2 * shallow_reference.config.num_hidden_layers
-    expected = replayed(Replay(shallow_reference, True), prompt, generated, policy.decisions)
+    replay = Replay(shallow_reference, True, limit, SIZES[2] + BLOCK)
+    expected = replayed(replay, prompt, generated, policy.decisions)
+    assert replay.times_closed == (1 if limit == 400 else len(policy.decisions) // shallow_reference.config.num_hidden_layers)
     chosen = expected[np.arange(len(generated)), generated]
     np.testing.assert_allclose(log_probs, chosen, atol=tolerance)
 
@@ -141,7 +158,13 @@ def test_architectures_evict_and_rotate_by_their_own_rules(
     model = convert_tiny(name, tmp_path, tokenizer_folder)
     prompt = tiny_models.random_ids(200)
     policy, generated, log_probs = run_with_recorded_evictions(
-        tmp_path, prompt, 80, SIZES, apply_rotation=True, granularity=granularity
+        tmp_path,
+        prompt,
+        80,
+        SIZES,
+        apply_rotation=True,
+        position_limit=CLOSED_UP,
+        granularity=granularity,
     )
     replay = Replay(model, rotation=True)
     decisions = policy.decisions
@@ -183,7 +206,14 @@ def test_policies_see_keys_values_and_queries_before_rotation(
     prompt = tiny_models.random_ids(200)
     policy = Watching(prompt=64, decode=pagewheel.ObservedQueries.ALL, accumulate=True)
     _, generated, _ = run_with_recorded_evictions(
-        tmp_path, prompt, 60, SIZES, policy=policy, apply_rotation=rotation, granularity="token"
+        tmp_path,
+        prompt,
+        60,
+        SIZES,
+        policy=policy,
+        apply_rotation=rotation,
+        position_limit=CLOSED_UP,
+        granularity="token",
     )
     calls = captured_before_rotation(model, monkeypatch)
     replay = Replay(model, rotation)
@@ -221,6 +251,7 @@ def test_tokens_of_a_block_that_is_not_full_may_go(
         (5, 1, 75),
         properties,
         apply_rotation=True,
+        position_limit=CLOSED_UP,
         granularity="token",
         evict_during_prefill=during_prefill,
     )
@@ -240,7 +271,14 @@ def test_the_openvino_backend_evicts_architectures_alike(
     model = convert_tiny(name, tmp_path, tokenizer_folder)
     prompt = tiny_models.random_ids(200)
     policy, generated, log_probs = run_with_recorded_evictions(
-        tmp_path, prompt, 80, SIZES, OPENVINO, apply_rotation=True, granularity="token"
+        tmp_path,
+        prompt,
+        80,
+        SIZES,
+        OPENVINO,
+        apply_rotation=True,
+        position_limit=CLOSED_UP,
+        granularity="token",
     )
     replay = Replay(model, rotation=True)
     expected = replayed(replay, prompt, generated, policy.decisions, replay.slides)

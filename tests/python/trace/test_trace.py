@@ -37,7 +37,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(scope="module")
 def trace(smollm2_folder: Path) -> Trace:
     config = pagewheel.CacheEvictionConfig(
-        32, 32, 128, apply_rotation=True, policy="tova", granularity="token"
+        32, 32, 128, apply_rotation=True, position_limit=1, policy="tova", granularity="token"
     )
     return record(smollm2_folder, "A list of animals: ", config, 180)
 
@@ -187,11 +187,10 @@ def test_scores_stand_where_their_tokens_are() -> None:
     np.testing.assert_allclose(scores[2], scores[1])
 
 
-def test_keys_behind_the_first_one_that_goes_are_rotated() -> None:
+def test_rotated_keys_count_at_each_decision() -> None:
     trace = small_trace()
-    assert [layer_rotations(trace, layer) for layer in (0, 1)] == [3, 1]
-    still = replace(trace, setup=replace(trace.setup, rotation=False))
-    assert layer_rotations(still, 0) == 0
+    trace.decisions[1].deltas = [0, 2, 2, 3, 0, 0]
+    assert [layer_rotations(trace, layer) for layer in (0, 1)] == [0, 3]
 
 
 def test_the_score_scale_holds_out_against_strange_scores() -> None:

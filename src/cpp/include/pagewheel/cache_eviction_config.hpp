@@ -65,14 +65,19 @@ enum class ScorePooling {
 
 /// Sizes are tokens. A cache has three areas: the start (attention sinks), which stays, the recent
 /// tokens, which stay, and what is between, of which the policy chooses what goes as soon as
-/// max_cache_size is reached. The names and defaults are openvino_genai's; policy, granularity,
-/// score_pooling, evict_during_prefill and decision_delay are pagewheel's.
+/// max_cache_size is reached. The names and defaults are openvino_genai's; position_limit, policy,
+/// granularity, score_pooling, evict_during_prefill and decision_delay are pagewheel's.
 struct PAGEWHEEL_API CacheEvictionConfig {
     AggregationMode aggregation_mode = AggregationMode::NORM_SUM;
-    /// Positions stay contiguous: surviving keys rotate down by what was evicted before them, and
-    /// new tokens get the position processed - evicted. Needs the model's rotary frequencies.
-    /// False: all positions stay as they were, and grow past the model's context.
+    /// Positions stay below position_limit: before one reaches it, positions close up. Surviving
+    /// keys rotate down by what was evicted before them, and new tokens get the position processed
+    /// - evicted. Needs the model's rotary frequencies. False: all positions stay as they were, and
+    /// grow past the model's context.
     bool apply_rotation = false;
+    /// With apply_rotation. 0: the model's context, so that keys stay where the full cache has them
+    /// as long as they can; no limit is above the context. With one that a sequence reaches between
+    /// two decisions, such as 1, or an unknown context, positions close up with each decision.
+    size_t position_limit = 0;
     /// Last queries of the prompt whose attention is counted (SnapKV, Li et al. 2024,
     /// arXiv:2404.14469). 0: all of them.
     size_t snapkv_window_size = 8;

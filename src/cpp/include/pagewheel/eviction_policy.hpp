@@ -30,6 +30,10 @@ struct EvictionView {
     const int32_t* lifetimes = nullptr;
     /// i64 [num_tokens]: the tokens' numbers in the sequence, ascending.
     const int64_t* positions = nullptr;
+    /// i64 [num_tokens]: the positions that attention sees the keys at.
+    const int64_t* read_at = nullptr;
+    /// i32 [num_tokens]: by how many positions it rotates each key back for that.
+    const int32_t* rotations = nullptr;
     /// Widths of the keys that read_keys writes: kv heads and head size; of values.
     size_t kv_heads = 0, head_size = 0, value_size = 0;
     /// Writes the keys of tokens [first, last), as they lie in the cache, to out [last - first,

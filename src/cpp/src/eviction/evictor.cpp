@@ -87,6 +87,13 @@ std::vector<size_t> entries_of(const SlotTable& slots, const std::vector<size_t>
     return entries;
 }
 
+/// The first slot that is not read at the position of its number once slot `dropped` has gone.
+size_t first_rotated(const SlotTable& slots, size_t dropped) {
+    size_t first = 0;
+    while (first < dropped && slots.read_at[first] == int64_t(first)) ++first;
+    return first;
+}
+
 void move_survivors(const LayerCache& cache, const std::vector<BlockId>& table,
                     const std::vector<size_t>& dropped, size_t end) {
     size_t to = dropped.front();
@@ -101,11 +108,19 @@ void move_survivors(const LayerCache& cache, const std::vector<BlockId>& table,
 }  // namespace
 
 Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers,
-                 size_t block_size, const std::vector<RotaryKind>& rotated_in_place)
+                 size_t block_size, size_t context_length,
+                 const std::vector<RotaryKind>& rotated_in_place)
     : m_config(config), m_layers(std::move(layers)), m_block_size(block_size) {
     config.validate(block_size);
-    for (const RotaryKind& kind : rotated_in_place) m_angles.emplace_back(kind);
+    if (config.apply_rotation)
+        for (const RotaryKind& kind : rotated_in_place) m_angles.emplace_back(kind);
+    m_position_limit = config.position_limit == 0 ? context_length : config.position_limit;
+    if (context_length > 0) m_position_limit = std::min(m_position_limit, context_length);
     m_chunk = config.get_evictable_size() / block_size * block_size;
+    // No chunk reaches beyond the model's context where the budget leaves room for one.
+    if (context_length >= config.get_max_cache_size() + block_size)
+        m_chunk = std::min(
+            m_chunk, (context_length - config.get_max_cache_size()) / block_size * block_size);
     const bool whole = config.resolved_granularity() == EvictionGranularity::BLOCK;
     const size_t share = std::max<size_t>(1, config.get_max_cache_size() / 16);
     m_room = whole ? block_size : std::min(block_size, share);
@@ -140,7 +155,7 @@ size_t Evictor::window(const EvictionState& state, const EvictionProgress& progr
 
 void Evictor::prepare(EvictionState& state, size_t held) const {
     state.layers.resize(m_layers.size());
-    for (SlotTable& layer : state.layers) layer.extend(held, state.num_evicted);
+    for (SlotTable& layer : state.layers) layer.extend(held, state.num_evicted, state.shift);
 }
 
 void Evictor::observe(EvictionState& state, size_t held, size_t window,
@@ -159,8 +174,8 @@ void Evictor::observe_queries(EvictionState& state, size_t held, size_t count,
         std::vector<float> query(size);
         for (size_t i = 0; i < count; ++i) {
             std::copy_n(queries[l] + i * size, size, query.data());
-            layer.rotary.unrotate(slots.written_at(held - count + i, m_config.apply_rotation),
-                                  layer.heads, layer.layout.key_size, query.data());
+            layer.rotary.unrotate(slots.written_at(held - count + i), layer.heads,
+                                  layer.layout.key_size, query.data());
             slots.queries.add(query, layer.layout.key_size, layer.rotary.dims);
         }
     });
@@ -181,6 +196,13 @@ bool Evictor::drops_oldest(const CacheLayer& layer) const {
            layer.sliding_window + m_block_size <= m_config.get_max_cache_size();
 }
 
+size_t Evictor::num_out_of_window(const CacheLayer& layer, const SlotTable& slots) const {
+    if (layer.sliding_window == 0) return 0;
+    const int64_t first_seen = slots.read_at.back() + 2 - int64_t(layer.sliding_window);
+    const auto seen = std::lower_bound(slots.read_at.begin(), slots.read_at.end(), first_seen);
+    return size_t(seen - slots.read_at.begin());
+}
+
 void Evictor::rotate_in_place(SlotTable& slots, const LayerCache& cache,
                               const std::vector<BlockId>& blocks) const {
     const LayerRotary& rotary = cache.description().rotary;
@@ -192,19 +214,22 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
                                     const std::vector<BlockId>& blocks, size_t held,
                                     size_t num_dropped, bool is_prefilling) const {
     const LayerCache& cache = m_layers[layer];
-    std::vector<size_t> slots(num_dropped);
-    if (drops_oldest(cache.description())) {
-        std::iota(slots.begin(), slots.end(), size_t(0));
-        return slots;
-    }
     const SlotTable& known = state.layers[layer];
     const bool whole = m_config.resolved_granularity() == EvictionGranularity::BLOCK;
     EvictionView view;
+    view.unit_size = whole ? m_block_size : 1;
+    // What no query will see again goes before anything else.
+    const size_t unseen =
+        std::min(num_dropped, num_out_of_window(cache.description(), known)) / view.unit_size;
+    std::vector<size_t> slots(num_dropped);
+    std::iota(slots.begin(), slots.end(), size_t(0));
+    const size_t count = num_dropped / view.unit_size - unseen;
+    if (count == 0) return slots;
     view.layer = cache.description().layer;
     view.is_prefilling = is_prefilling;
     view.num_tokens = held;
-    view.unit_size = whole ? m_block_size : 1;
-    view.first_unit = (m_config.get_start_size() + view.unit_size - 1) / view.unit_size;
+    view.first_unit =
+        std::max(unseen, (m_config.get_start_size() + view.unit_size - 1) / view.unit_size);
     // Tokens of a block that is not full may go, too, but not as a block.
     view.last_unit = (held - m_config.get_recent_size()) / view.unit_size;
     std::vector<float> pooled;
@@ -216,6 +241,8 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     const std::vector<int32_t> lifetimes = known.lifetimes();
     view.lifetimes = lifetimes.data();
     view.positions = known.position.data();
+    view.read_at = known.read_at.data();
+    view.rotations = known.delta.data();
     view.kv_heads = cache.layout().kv_heads;
     view.head_size = cache.layout().key_size;
     view.value_size = cache.layout().value_size;
@@ -239,8 +266,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
             check_tokens("read_keys_before_rotation", first, end);
             cache.read_keys(table, first, end, out);
             for (size_t slot = first; slot < end; ++slot, out += view.kv_heads * view.head_size)
-                rotary.unrotate(known.written_at(slot, m_config.apply_rotation), view.kv_heads,
-                                view.head_size, out);
+                rotary.unrotate(known.written_at(slot), view.kv_heads, view.head_size, out);
         };
         mean_query = known.queries.mean_query();
         mean_amplitude = known.queries.mean_amplitude();
@@ -253,7 +279,6 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     }
 
     std::vector<size_t> units;
-    const size_t count = slots.size() / view.unit_size;
     m_policy->drop(view, count, units);
     std::sort(units.begin(), units.end());
     check_argument(units.size() == count, ErrorCode::policy_failed, "the eviction policy named ",
@@ -265,16 +290,19 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
         check_argument(i == 0 || units[i] != units[i - 1], ErrorCode::policy_failed,
                        "the eviction policy named unit ", units[i], " twice");
         for (size_t s = 0; s < view.unit_size; ++s)
-            slots[i * view.unit_size + s] = units[i] * view.unit_size + s;
+            slots[(unseen + i) * view.unit_size + s] = units[i] * view.unit_size + s;
     }
     return slots;
 }
 
 EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId>& blocks,
-                                 size_t held, size_t count, bool is_prefilling,
+                                 size_t held, size_t count, bool is_prefilling, size_t next_end,
                                  const std::function<size_t(size_t)>& references) const {
     prepare(state, held);
     EvictionDecision decision;
+    const size_t next_position = held + state.num_evicted - state.shift;
+    decision.closes_positions =
+        m_config.apply_rotation && next_position + next_end - (held - count) > m_position_limit;
     std::vector<std::vector<size_t>> packed, unused;  // by layer: entries of `blocks`
     std::vector<size_t> votes(blocks.size(), 0);
     decision.dropped.resize(m_layers.size());
@@ -307,9 +335,9 @@ EvictionDecision Evictor::decide(EvictionState& state, const std::vector<BlockId
     for (size_t l = 0; l < m_layers.size(); ++l) {
         for (size_t entry : packed[l]) written[entry] = true;
         for (size_t entry : without(unused[l], decision.released)) written[entry] = true;
-        // Keys behind the first that goes rotate, in what remains.
-        for (size_t i = decision.dropped[l].front() / m_block_size;
-             rotates_in_place() && i < blocks.size(); ++i) {
+        // Keys behind the first that goes or went rotate, in what remains.
+        for (size_t i = first_rotated(state.layers[l], decision.dropped[l].front()) / m_block_size;
+             decision.closes_positions && rotates_in_place() && i < blocks.size(); ++i) {
             const size_t entry = state.layers[l].entry(i);
             if (!std::binary_search(decision.released.begin(), decision.released.end(), entry))
                 written[entry] = true;
@@ -327,8 +355,9 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
     for (size_t i = 0; i < blocks.size(); ++i)
         if (!std::binary_search(released.begin(), released.end(), i))
             remaining.push_back(blocks[i]);
-    if (rotates_in_place())
-        for (RotationTable& angles : m_angles) angles.grow(decision.num_dropped());
+    if (decision.closes_positions)
+        for (RotationTable& angles : m_angles)
+            angles.grow(state.num_evicted - state.shift + decision.num_dropped());
     tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
         SlotTable& slots = state.layers[l];
         const std::vector<size_t>& dropped = decision.dropped[l];
@@ -353,14 +382,15 @@ void Evictor::apply(const EvictionDecision& decision, EvictionState& state,
             order.push_back(uint32_t(entry - size_t(gone - released.begin())));
         }
         slots.order = std::move(order);
-        slots.compact(dropped, m_config.apply_rotation);
+        slots.compact(dropped);
         if (!m_observed.accumulate) slots.forget_scores();
-        if (rotates_in_place())
+        if (decision.closes_positions) slots.close_positions();
+        if (decision.closes_positions && rotates_in_place())
             rotate_in_place(slots, m_layers[l], remaining);
-        else if (m_config.apply_rotation)
-            slots.describe_rotation(m_block_size);
+        if (m_config.apply_rotation) slots.describe_rotation(m_block_size);
     });
     state.num_evicted += decision.num_dropped();
+    if (decision.closes_positions) state.shift = state.num_evicted;
     for (const SlotTable& slots : state.layers)
         state.largest_delta = std::max(state.largest_delta, size_t(slots.largest_delta()));
 }

@@ -27,8 +27,9 @@ struct EvictionProgress {
 /// What leaves one sequence's cache.
 struct EvictionDecision {
     std::vector<std::vector<size_t>> dropped;  ///< by layer: slots, ascending
-    std::vector<size_t> released;  ///< entries of Sequence::blocks that no layer needs, ascending
-    std::vector<size_t> written;   ///< entries that survivors move to, ascending
+    std::vector<size_t> released;   ///< entries of Sequence::blocks that no layer needs, ascending
+    std::vector<size_t> written;    ///< entries that survivors move to, ascending
+    bool closes_positions = false;  ///< keys rotate, and new tokens' positions follow
 
     size_t num_dropped() const { return dropped.empty() ? 0 : dropped.front().size(); }
 };
@@ -39,11 +40,12 @@ struct EvictionDecision {
 /// moves per token stays the same for every budget.
 class Evictor {
 public:
-    /// `layers` in the order of the cache's inputs. `rotated_in_place`: the model's rotary kinds,
-    /// if keys are to be rotated in the cache, as an attention that cannot rotate them at read
-    /// needs it. Throws InvalidArgument for a config that does not fit the block size.
+    /// `layers` in the order of the cache's inputs. `context_length`: positions that the model was
+    /// made for, 0: not known. `rotated_in_place`: the model's rotary kinds, if keys are to be
+    /// rotated in the cache, as an attention that cannot rotate them at read needs it. Throws
+    /// InvalidArgument for a config that does not fit the block size.
     Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> layers, size_t block_size,
-            const std::vector<RotaryKind>& rotated_in_place = {});
+            size_t context_length, const std::vector<RotaryKind>& rotated_in_place = {});
 
     const CacheEvictionConfig& config() const { return m_config; }
     const std::vector<LayerCache>& layers() const { return m_layers; }
@@ -54,6 +56,8 @@ public:
         return blocks_for(m_config.get_max_cache_size() - m_room + m_chunk, m_block_size) *
                m_block_size;
     }
+    /// Tokens that a generating sequence holds at most when a decision falls.
+    size_t decode_end() const { return m_config.get_max_cache_size() + m_block_size; }
     /// Blocks a sequence needs at most at any time if it is evicted in chunks.
     size_t most_blocks() const { return chunk_end() / m_block_size + 1; }
 
@@ -76,11 +80,11 @@ public:
     }
     /// Tokens that must go before another one is computed; 0 if it fits.
     size_t due(size_t held) const;
-    /// What goes. `is_prefilling` as in EvictionView; `references` tells how many hold an entry.
-    /// Throws what the policy throws and InvalidArgument for a wrong answer; nothing has changed
-    /// then.
+    /// What goes. `is_prefilling` as in EvictionView; `next_end`: the most tokens held when the
+    /// next decision falls; `references` tells how many hold an entry. Throws what the policy
+    /// throws and InvalidArgument for a wrong answer; nothing has changed then.
     EvictionDecision decide(EvictionState& state, const std::vector<BlockId>& blocks, size_t held,
-                            size_t count, bool is_prefilling,
+                            size_t count, bool is_prefilling, size_t next_end,
                             const std::function<size_t(size_t entry)>& references) const;
     /// Moves survivors, and updates the slot tables as if the released entries were gone from
     /// `blocks`, which the caller does next. No entry of decision.written may be shared.
@@ -95,14 +99,17 @@ private:
     /// Rotates the keys of a layer whose slots have closed up, over the blocks that stay.
     void rotate_in_place(SlotTable& slots, const LayerCache& cache,
                          const std::vector<BlockId>& blocks) const;
-    bool rotates_in_place() const { return !m_angles.empty() && m_config.apply_rotation; }
+    bool rotates_in_place() const { return !m_angles.empty(); }
+    /// How many of a layer's oldest tokens the next one cannot see.
+    size_t num_out_of_window(const CacheLayer& layer, const SlotTable& slots) const;
     /// All held tokens' worth of blocks that lie within the layer's window: the oldest can go.
     bool drops_oldest(const CacheLayer& layer) const;
 
     CacheEvictionConfig m_config;
     std::vector<LayerCache> m_layers;
     size_t m_block_size, m_chunk;
-    size_t m_room;  // tokens that fit after a decision
+    size_t m_room;            // tokens that fit after a decision
+    size_t m_position_limit;  // positions stay below it; 0: they close up with each decision
     std::shared_ptr<EvictionPolicy> m_policy;
     ObservedQueries m_observed;
     std::vector<RotationTable> m_angles;  // by rotary kind; empty: the attention rotates keys

@@ -48,11 +48,14 @@ std::vector<int32_t> SlotTable::lifetimes() const {
     return lifetimes;
 }
 
-void SlotTable::extend(size_t held, size_t num_evicted) {
+void SlotTable::extend(size_t held, size_t num_evicted, size_t shift) {
     const size_t known = position.size();
     if (held <= known) return;
     position.resize(held);
-    std::iota(position.begin() + ptrdiff_t(known), position.end(), int64_t(known + num_evicted));
+    read_at.resize(held);
+    const size_t next = known + num_evicted;
+    std::iota(position.begin() + ptrdiff_t(known), position.end(), int64_t(next));
+    std::iota(read_at.begin() + ptrdiff_t(known), read_at.end(), int64_t(next - shift));
     delta.resize(held, 0);
     score.resize(held, 0);
     unseen_by.resize(held, num_queries);
@@ -72,7 +75,7 @@ void SlotTable::forget_scores() {
     queries = {};
 }
 
-void SlotTable::compact(const std::vector<size_t>& dropped, bool rotates) {
+void SlotTable::compact(const std::vector<size_t>& dropped) {
     size_t to = 0;
     auto next = dropped.begin();
     for (size_t from = 0; from < position.size(); ++from) {
@@ -81,15 +84,24 @@ void SlotTable::compact(const std::vector<size_t>& dropped, bool rotates) {
             continue;
         }
         position[to] = position[from];
-        delta[to] = delta[from] + (rotates ? int32_t(from - to) : 0);
+        read_at[to] = read_at[from];
+        delta[to] = delta[from];
         score[to] = score[from];
         unseen_by[to] = unseen_by[from];
         ++to;
     }
     position.resize(to);
+    read_at.resize(to);
     delta.resize(to);
     score.resize(to);
     unseen_by.resize(to);
+}
+
+void SlotTable::close_positions() {
+    for (size_t slot = 0; slot < read_at.size(); ++slot) {
+        delta[slot] += int32_t(read_at[slot] - int64_t(slot));
+        read_at[slot] = int64_t(slot);
+    }
 }
 
 void SlotTable::describe_rotation(size_t block_size) {

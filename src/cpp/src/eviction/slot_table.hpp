@@ -23,7 +23,7 @@ struct QueryStatistics {
 };
 
 /// One layer of one sequence. Slot s is the s-th token that this layer still holds: slots are in
-/// the order of positions and without gaps, so with rotation slot s stands at position s.
+/// the order of positions and without gaps.
 ///
 /// All layers hold the same blocks, but each in an order of its own: layers drop different tokens,
 /// and where a layer's survivors lie in a block that goes, they move to one that this layer alone
@@ -33,7 +33,8 @@ struct SlotTable {
     std::vector<uint32_t> order;
     // By slot:
     std::vector<int64_t> position;   ///< number of the token in the sequence
-    std::vector<int32_t> delta;      ///< position when its key was written - position now
+    std::vector<int64_t> read_at;    ///< the position that attention sees its key at
+    std::vector<int32_t> delta;      ///< the position that its key lies at - read_at
     std::vector<float> score;        ///< attention received from the observed queries
     std::vector<int32_t> unseen_by;  ///< observed queries that could not see it
     int32_t num_queries = 0;         ///< observed; `score` is of all of them
@@ -45,22 +46,22 @@ struct SlotTable {
     bool per_token = false;
 
     /// The position that a slot's key is rotated to where it lies.
-    int64_t written_at(size_t slot, bool rotates) const {
-        return rotates ? int64_t(slot) + delta[slot] : position[slot];
-    }
+    int64_t written_at(size_t slot) const { return read_at[slot] + delta[slot]; }
     /// Observed queries that could see each slot.
     std::vector<int32_t> lifetimes() const;
     uint32_t entry(size_t i) const { return i < order.size() ? order[i] : uint32_t(i); }
     std::vector<BlockId> table(const std::vector<BlockId>& blocks) const;
 
-    /// New tokens up to `held` slots; slot s holds token s + num_evicted.
-    void extend(size_t held, size_t num_evicted);
+    /// New tokens up to `held` slots; slot s holds token s + num_evicted, at a position that is
+    /// `shift` lower.
+    void extend(size_t held, size_t num_evicted, size_t shift);
     /// Adds scores [held] of the last `window` queries.
     void observe(const float* scores, size_t held, size_t window);
     void forget_scores();
-    /// Slots that are not in `dropped` (ascending) close up. With `rotates`, survivors rotate by as
-    /// much as they move.
-    void compact(const std::vector<size_t>& dropped, bool rotates);
+    /// Slots that are not in `dropped` (ascending) close up.
+    void compact(const std::vector<size_t>& dropped);
+    /// Positions close up as well: slot s is read at position s.
+    void close_positions();
     /// Rewrites rotated and deltas. A block whose tokens have one delta, or that is in part still
     /// to be filled by tokens that need none, tells which width is needed.
     void describe_rotation(size_t block_size);
@@ -72,6 +73,7 @@ struct SlotTable {
 struct EvictionState {
     std::vector<SlotTable> layers;
     size_t num_evicted = 0;
+    size_t shift = 0;  ///< new tokens' positions are so much lower than their numbers
     size_t largest_delta = 0;
     /// The sequence may grow to its budget; else nothing is observed.
     bool may_evict = false;
@@ -81,7 +83,7 @@ struct EvictionState {
 
     void clear() {
         layers.clear();
-        num_evicted = largest_delta = 0;
+        num_evicted = shift = largest_delta = 0;
     }
 };
 

@@ -1,5 +1,6 @@
 #include "runner/model_inputs.hpp"
 
+#include "eviction/slot_table.hpp"
 #include "model/port_names.hpp"
 
 namespace pagewheel {
@@ -56,9 +57,8 @@ void fill_last_rows(ov::InferRequest& request, InputTensor& input, size_t num_en
 
 }  // namespace
 
-TokenInputs::TokenInputs(const ov::CompiledModel& model, bool compact_positions)
-    : m_compact_positions(compact_positions),
-      m_indices(model),
+TokenInputs::TokenInputs(const ov::CompiledModel& model)
+    : m_indices(model),
       m_input_ids(model, ports::input_ids),
       m_position_ids(model, ports::position_ids),
       m_logits_indices(model, ports::logits_indices),
@@ -76,9 +76,10 @@ void TokenInputs::fill_tokens(ov::InferRequest& request, const Batch& batch) {
     auto* position_ids = m_position_ids.resize<int64_t>(request, batch.num_tokens);
     for (const BatchEntry& entry : batch.entries) {
         const Sequence& sequence = *entry.sequence;
+        const size_t shift = sequence.eviction ? sequence.eviction->shift : 0;
         for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
             *input_ids++ = sequence.tokens[i];
-            *position_ids++ = int64_t(m_compact_positions ? i - sequence.num_evicted : i);
+            *position_ids++ = int64_t(i - shift);
         }
     }
 }

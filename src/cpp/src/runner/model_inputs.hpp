@@ -90,8 +90,7 @@ private:
 class TokenInputs {
 public:
     TokenInputs() = default;
-    /// With `compact_positions` a new token's position counts what is in the cache alone.
-    TokenInputs(const ov::CompiledModel& model, bool compact_positions);
+    explicit TokenInputs(const ov::CompiledModel& model);
 
     /// `windows` as AttentionInputs::fill() takes them.
     void fill(ov::InferRequest& request, const Batch& batch, const std::vector<size_t>& windows);
@@ -103,7 +102,6 @@ private:
     void fill_sampled_tokens_indices(ov::InferRequest& request, const Batch& batch,
                                      const std::vector<size_t>& windows);
 
-    bool m_compact_positions = false;
     LogitsIndices m_indices;
     InputTensor m_input_ids, m_position_ids, m_logits_indices, m_sampled_tokens_indices;
 };

@@ -68,7 +68,7 @@ OpenVinoModel::OpenVinoModel(CompiledGraph graph)
     }
     m_hidden_input = InputTensor(model, ports::hidden_states);
 
-    m_tokens = TokenInputs(model, m_graph.options.rotates);
+    m_tokens = TokenInputs(model);
     const std::vector<RotaryKind> rotated =
         m_graph.options.rotates ? m_graph.rotary.kinds : std::vector<RotaryKind>();
     if (NativeAttentionInputs::serves(model))

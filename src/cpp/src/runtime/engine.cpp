@@ -62,10 +62,10 @@ Model& with_cache(Model& model, size_t num_blocks) {
 
 /// Null if nothing is evicted. The model has its cache.
 std::unique_ptr<EvictionManager> make_eviction(const SchedulerConfig& config, Model& model,
-                                               Scheduler& scheduler) {
+                                               Scheduler& scheduler, size_t context_length) {
     if (!config.use_cache_eviction) return nullptr;
-    auto eviction =
-        std::make_unique<EvictionManager>(config.cache_eviction_config, model, scheduler);
+    auto eviction = std::make_unique<EvictionManager>(config.cache_eviction_config, model,
+                                                      scheduler, context_length);
     const size_t needed = eviction->most_blocks() + model.blocks_per_state();
     check_argument(scheduler.pool().size() >= needed, "the KV cache has ", scheduler.pool().size(),
                    " blocks; eviction with max_cache_size ",
@@ -100,8 +100,8 @@ Engine::Engine(EngineParts parts, const SchedulerConfig& config)
       m_scheduler(config,
                   num_blocks(*m_model, parts.draft_model.get(), config, parts.context_length),
                   m_model->block_size(), m_model->blocks_per_state(), longest_exact_span(*m_model)),
-      m_eviction(
-          make_eviction(config, with_cache(*m_model, m_scheduler.pool().size()), m_scheduler)),
+      m_eviction(make_eviction(config, with_cache(*m_model, m_scheduler.pool().size()), m_scheduler,
+                               parts.context_length)),
       m_output(m_step),
       m_admission(
           {m_model->vocabulary(), m_model->block_size(), parts.context_length, config.max_num_seqs},

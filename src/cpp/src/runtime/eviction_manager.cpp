@@ -12,25 +12,27 @@ constexpr size_t no_limit = std::numeric_limits<size_t>::max();
 }  // namespace
 
 EvictionManager::EvictionManager(const CacheEvictionConfig& config, Model& model,
-                                 Scheduler& scheduler)
+                                 Scheduler& scheduler, size_t context_length)
     : m_model(model),
       m_scheduler(scheduler),
-      m_evictor(config, model.layer_caches(), model.block_size(), model.rotated_in_place()) {
+      m_context_length(context_length),
+      m_evictor(config, model.layer_caches(), model.block_size(), context_length,
+                model.rotated_in_place()) {
     check_argument(!m_evictor.observes_queries() || model.observe_queries(),
                    ParameterName("policy"),
                    " wants to see queries, which takes the native attention and a model whose "
                    "rotary frequencies are known");
 }
 
-void EvictionManager::admit(Sequence& sequence, size_t max_tokens, size_t context) const {
+void EvictionManager::admit(Sequence& sequence, size_t max_tokens) const {
     EvictionState& state = *sequence.eviction;
     state.may_evict = max_tokens > config().get_max_cache_size();
     if (!state.may_evict) return;
     if (config().evict_during_prefill)
         sequence.max_chunk_slots = m_evictor.chunk_end();
     else if (const size_t delay = config().decision_delay; delay > 0)
-        state.first_decision =
-            std::min(sequence.tokens.size() + delay, context == 0 ? no_limit : context);
+        state.first_decision = std::min(sequence.tokens.size() + delay,
+                                        m_context_length == 0 ? no_limit : m_context_length);
     // At least the last token, whose logits are wanted, is computed.
     sequence.num_observed = std::max<size_t>(1, m_evictor.prompt_window());
 }
@@ -104,6 +106,7 @@ EvictionDecision EvictionManager::ask_policy(Sequence& sequence, size_t count) c
         return m_evictor.decide(
             *sequence.eviction, sequence.blocks, sequence.num_slots(), count,
             sequence.is_prefilling() && sequence.num_cached < sequence.prompt_length,
+            sequence.is_prefilling() ? m_evictor.chunk_end() : m_evictor.decode_end(),
             [&](size_t e) { return size_t(m_scheduler.pool().references(sequence.blocks[e])); });
     } catch (const std::exception& error) {
         throw PolicyError(error.what());

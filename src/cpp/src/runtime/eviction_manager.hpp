@@ -21,14 +21,15 @@ struct PolicyError : std::runtime_error {
 /// observed, takes down afterwards what was seen, and evicts what is due.
 class EvictionManager {
 public:
-    EvictionManager(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler);
+    /// `context_length`: positions that the model was made for, 0: not known.
+    EvictionManager(const CacheEvictionConfig& config, Model& model, Scheduler& scheduler,
+                    size_t context_length);
 
     const CacheEvictionConfig& config() const { return m_evictor.config(); }
     /// Blocks that one sequence holds at most while its prompt is evicted in chunks.
     size_t most_blocks() const { return m_evictor.most_blocks(); }
-    /// To be called before the sequence is added, which will have `max_tokens` at most. `context`:
-    /// positions that the model was made for, 0: not known.
-    void admit(Sequence& sequence, size_t max_tokens, size_t context) const;
+    /// To be called before the sequence is added, which will have `max_tokens` at most.
+    void admit(Sequence& sequence, size_t max_tokens) const;
     /// How many of `wanted` drafts a decoding sequence may compute in one step: what is observed
     /// is never rolled back, and a step ends where the budget does.
     size_t most_drafts(const Sequence& sequence, size_t wanted) const;
@@ -51,6 +52,7 @@ private:
 
     Model& m_model;
     Scheduler& m_scheduler;
+    const size_t m_context_length;
     Evictor m_evictor;
     std::vector<size_t> m_windows;
     const ProcessMark m_process;

@@ -303,7 +303,7 @@ class TraceOptions:
     start_size: int = option(32, "First tokens that stay.", min=0, max=_MAX_COUNT)
     recent_size: int = option(64, "Last tokens that stay.", min=0, max=_MAX_COUNT)
     max_cache_size: int = option(192, "Tokens in the cache at most.", min=1, max=_MAX_COUNT)
-    rotation: bool = option(True, "Keep positions contiguous.", "--rotation/--no-rotation")
+    rotation: bool = option(True, "Keep positions in the context.", "--rotation/--no-rotation")
     properties: list[str] | None = properties_option()
 
     def scheduler(self) -> pagewheel.SchedulerConfig:

@@ -115,19 +115,9 @@ class ScoreScale:
         return sorted([*ends, *((score, short(score)) for score in inner)])
 
 
-def rotated_keys(decision: Decision) -> int:
-    """Keys that a decision gives a new position: those behind the first token that goes."""
-    if not decision.dropped:
-        return 0
-    behind = sum(position > min(decision.dropped) for position in decision.positions)
-    return behind - (len(decision.dropped) - 1)
-
-
 def layer_rotations(trace: Trace, layer: int) -> int:
-    """Keys rotated in all decisions of the layer, a key as often as it moved."""
-    if not trace.setup.rotation:
-        return 0
-    return sum(rotated_keys(decision) for decision in trace.of_layer(layer))
+    """Keys that attention rotated, counted at each decision of the layer."""
+    return sum(delta != 0 for decision in trace.of_layer(layer) for delta in decision.deltas)
 
 
 def layer_score(trace: Trace, layer: int) -> float:

@@ -92,9 +92,7 @@ class _Recorder(pagewheel.EvictionPolicy):
         # Policies know the layers that attend, by their number among these.
         self._layers = [layer for layer in range(info.layers or 0) if layer not in without]
         self._policy = pagewheel.make_policy(config)
-        self._rotates = config.apply_rotation
         self.unit_size = 1  # of the latest decision
-        self._deltas: dict[int, dict[int, int]] = {}  # layer -> token -> delta
         self.decisions: list[Decision] = []
 
     def observed(self) -> pagewheel.ObservedQueries:
@@ -106,25 +104,16 @@ class _Recorder(pagewheel.EvictionPolicy):
         positions = view.positions.tolist()
         gone = {unit * view.unit_size + i for unit in units for i in range(view.unit_size)}
         layer = self._layers[view.layer] if self._layers else view.layer
-        deltas = self._deltas.setdefault(layer, {})
         self.decisions.append(
             Decision(
                 layer,
                 positions[-1] + 1,
                 positions,
-                [deltas.get(token, 0) for token in positions],
+                view.rotations.tolist(),
                 [round(float(score), 5) for score in view.scores],
                 [positions[slot] for slot in sorted(gone)],
             )
         )
-        before = 0
-        rotated = {}
-        for slot, token in enumerate(positions):
-            if slot in gone:
-                before += 1
-            elif self._rotates:
-                rotated[token] = deltas.get(token, 0) + before
-        self._deltas[layer] = rotated
         return units
 
 

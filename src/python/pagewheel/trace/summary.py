@@ -132,7 +132,7 @@ def _draw_by_layer(figure: Figure, trace: Trace, when: Ints, top: float) -> None
         trace,
         rotations,
         "Rotations",
-        "keys rotated, in all",
+        "keys rotated, at all decisions",
         "keys were not rotated",
     )
 
