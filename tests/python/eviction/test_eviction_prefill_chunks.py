@@ -25,6 +25,7 @@ def eviction(policy: str, during_prefill: bool) -> CacheEvictionConfig:
         BUDGET,
         AggregationMode.NORM_SUM,
         apply_rotation=True,
+        position_limit=1,  # keys rotate with each decision
         policy=policy,
         evict_during_prefill=during_prefill,
     )
