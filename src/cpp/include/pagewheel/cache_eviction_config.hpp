@@ -74,9 +74,10 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     /// - evicted. Needs the model's rotary frequencies. False: all positions stay as they were, and
     /// grow past the model's context.
     bool apply_rotation = false;
-    /// With apply_rotation. 0: the model's context, so that keys stay where the full cache has them
-    /// as long as they can; no limit is above the context. With one that a sequence reaches between
-    /// two decisions, such as 1, or an unknown context, positions close up with each decision.
+    /// With apply_rotation. 0: the model's context, at most 32,768, so that keys stay where the
+    /// full cache has them for long; no limit is above the context. With one that a sequence
+    /// reaches between two decisions, such as 1, or an unknown context, positions close up with
+    /// each decision. A prompt that is held whole may pass it.
     size_t position_limit = 0;
     /// Last queries of the prompt whose attention is counted (SnapKV, Li et al. 2024,
     /// arXiv:2404.14469). 0: all of them.

@@ -15,6 +15,9 @@
 namespace pagewheel {
 namespace {
 
+/// A key rotates back by fewer positions, so that tables of angles stay small.
+constexpr size_t most_positions = 32768;
+
 /// Greatest score of the `size` slots around each.
 std::vector<float> max_pooled(const std::vector<float>& scores, size_t size) {
     std::vector<float> pooled(scores.size());
@@ -114,7 +117,8 @@ Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> laye
     config.validate(block_size);
     if (config.apply_rotation)
         for (const RotaryKind& kind : rotated_in_place) m_angles.emplace_back(kind);
-    m_position_limit = config.position_limit == 0 ? context_length : config.position_limit;
+    m_position_limit = config.position_limit == 0 ? std::min(context_length, most_positions)
+                                                  : config.position_limit;
     if (context_length > 0) m_position_limit = std::min(m_position_limit, context_length);
     m_chunk = config.get_evictable_size() / block_size * block_size;
     // No chunk reaches beyond the model's context where the budget leaves room for one.

@@ -12,7 +12,7 @@ namespace pagewheel {
 bool RotationTable::grow(size_t largest) {
     if (largest < m_num_rows || m_kind.dims == 0) return false;
     const size_t half = m_kind.dims / 2, first = m_num_rows;
-    m_num_rows = 2 * largest + 1;
+    m_num_rows = largest + largest / 4 + 64;  // seldom, and not much more than is used
     m_values.resize(m_num_rows * m_kind.dims);
     for (size_t row = first; row < m_num_rows; ++row)
         for (size_t i = 0; i < half; ++i) {
