@@ -176,9 +176,8 @@ which may be kept; the view itself is valid during the call only.)");
         .def_property_readonly(
             "positions", &copied<&EvictionView::positions>,
             "int64 [num_tokens]: the tokens' numbers in the sequence, ascending.")
-        .def_property_readonly(
-            "read_at", &copied<&EvictionView::read_at>,
-            "int64 [num_tokens]: the positions that attention sees the keys at.")
+        .def_property_readonly("read_at", &copied<&EvictionView::read_at>,
+                               "int64 [num_tokens]: the positions that attention sees the keys at.")
         .def_property_readonly(
             "rotations", &copied<&EvictionView::rotations>,
             "int32 [num_tokens]: by how many positions it rotates each key back for that.")
@@ -252,7 +251,8 @@ void bind_parts(py::module_& module) {
     bind_enum<M::SUM, M::NORM_SUM, M::ADAPTIVE_RKV>(module, "AggregationMode");
     using G = EvictionGranularity;
     bind_enum<G::BLOCK, G::TOKEN, G::AUTO>(module, "EvictionGranularity");
-    bind_enum<ScorePooling::ROOT_MEAN, ScorePooling::MAX>(module, "ScorePooling");
+    bind_enum<ScorePooling::ROOT_MEAN, ScorePooling::MAX, ScorePooling::WITH_OWN>(module,
+                                                                                  "ScorePooling");
     using A = KVCrushAnchorPointMode;
     bind_enum<A::RANDOM, A::ZEROS, A::ONES, A::MEAN, A::ALTERNATING>(module,
                                                                      "KVCrushAnchorPointMode");
@@ -295,7 +295,7 @@ granularity: "block" or "token": what goes at a time. Tokens that stay are packe
   "token" for policies that go by attention, else "block".
 score_pooling: a score is pooled over that many tokens around it; odd. 1: it stays as it is; 0: 17
   with granularity "token", else 1.
-score_pooling_mode: ROOT_MEAN, the square of the mean root, or MAX.
+score_pooling_mode: WITH_OWN, a token's own and twice ROOT_MEAN; ROOT_MEAN, the square of the mean root; MAX.
 evict_during_prefill: prompts are evicted while they are computed, not only after.
 decision_delay: a prompt is evicted that many tokens after its end, whose queries say best what is
   needed. It is held whole until then, if blocks are free.
@@ -362,7 +362,7 @@ void bind_cache_eviction_config(py::module_& module) {
              py::arg("apply_rotation") = false, py::arg("snapkv_window_size") = 8,
              py::arg("kvcrush_config") = py::none(), py::kw_only(), py::arg("policy") = "",
              py::arg("granularity") = "auto", py::arg("score_pooling") = 0,
-             py::arg_v("score_pooling_mode", ScorePooling::ROOT_MEAN, "ScorePooling.ROOT_MEAN"),
+             py::arg_v("score_pooling_mode", ScorePooling::WITH_OWN, "ScorePooling.WITH_OWN"),
              py::arg("evict_during_prefill") = false, py::arg("decision_delay") = 0,
              py::arg("position_limit") = 0, py::arg("adaptive_rkv_config") = py::none())
         .def_property("policy", &policy_of, &set_policy)

@@ -493,7 +493,11 @@ TEST(Evictor, ScoresArePooledOverNeighboursIfSoConfigured) {
     root_mean[0] = root_mean[1] = 4, root_mean[2] = root_mean[49] = 1;
     root_mean[50] = root_mean[51] = 25.0f / 9, root_mean[52] = 4.0f / 9;
     const std::vector<float> got = seen(3, ScorePooling::ROOT_MEAN);
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], root_mean[i], 1e-6) << i;
+    const std::vector<float> both = seen(3, ScorePooling::WITH_OWN);
+    for (size_t i = 0; i < got.size(); ++i) {
+        EXPECT_NEAR(got[i], root_mean[i], 1e-6) << i;
+        EXPECT_NEAR(both[i], scores[i] + 2 * root_mean[i], 1e-5) << i;
+    }
 }
 
 TEST(EvictionConfig, ByDefaultAttentionChoosesTokensThatAreScoredWithTheirNeighbours) {

@@ -61,6 +61,7 @@ enum class EvictionGranularity {
 enum class ScorePooling {
     ROOT_MEAN = 0,  ///< the square of the mean of their roots: one that stands out counts little
     MAX = 1,        ///< the greatest, as in SnapKV
+    WITH_OWN = 2,   ///< its own, and twice ROOT_MEAN: both what stands out and its neighbours stay
 };
 
 /// Sizes are tokens. A cache has three areas: the start (attention sinks), which stays, the recent
@@ -94,7 +95,7 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     /// A score is pooled over that many tokens around it; odd. 1: it stays as it is. 0: as the
     /// granularity needs, see pooling_size().
     size_t score_pooling = 0;
-    ScorePooling score_pooling_mode = ScorePooling::ROOT_MEAN;
+    ScorePooling score_pooling_mode = ScorePooling::WITH_OWN;
     /// Prompts are evicted while they are computed, so that one longer than the cache needs no more
     /// than the budget and a chunk. False: after the prompt.
     bool evict_during_prefill = false;

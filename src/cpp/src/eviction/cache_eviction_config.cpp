@@ -10,8 +10,10 @@ namespace {
 
 // Names by enumerator.
 constexpr const char* aggregation_modes[] = {"SUM", "NORM_SUM", "ADAPTIVE_RKV"};
+constexpr const char* score_poolings[] = {"ROOT_MEAN", "MAX", "WITH_OWN"};
 constexpr const char* anchor_point_modes[] = {"RANDOM", "ZEROS", "ONES", "MEAN", "ALTERNATING"};
 static_assert(std::size(aggregation_modes) == size_t(AggregationMode::ADAPTIVE_RKV) + 1);
+static_assert(std::size(score_poolings) == size_t(ScorePooling::WITH_OWN) + 1);
 static_assert(std::size(anchor_point_modes) == size_t(KVCrushAnchorPointMode::ALTERNATING) + 1);
 
 /// nullptr for a name that no built-in policy has.
@@ -124,7 +126,7 @@ std::string CacheEvictionConfig::to_string() const {
         ", policy: ", policy_name(),
         ", granularity: ", resolved_granularity() == EvictionGranularity::BLOCK ? "BLOCK" : "TOKEN",
         ", score_pooling: ", pooling_size(),
-        ", score_pooling_mode: ", score_pooling_mode == ScorePooling::MAX ? "MAX" : "ROOT_MEAN",
+        ", score_pooling_mode: ", score_poolings[size_t(score_pooling_mode)],
         ", evict_during_prefill: ", evict_during_prefill ? "true" : "false",
         ", decision_delay: ", decision_delay, ", kvcrush_config: ", kvcrush_config.to_string(),
         ", adaptive_rkv_config: ", adaptive_rkv_config.to_string(), " }");

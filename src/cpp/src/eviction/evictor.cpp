@@ -45,6 +45,14 @@ std::vector<float> root_mean_pooled(const std::vector<float>& scores, size_t siz
     return pooled;
 }
 
+std::vector<float> pooled_scores(const std::vector<float>& scores, size_t size, ScorePooling mode) {
+    if (mode == ScorePooling::MAX) return max_pooled(scores, size);
+    std::vector<float> pooled = root_mean_pooled(scores, size);
+    if (mode == ScorePooling::WITH_OWN)
+        for (size_t i = 0; i < scores.size(); ++i) pooled[i] = scores[i] + 2 * pooled[i];
+    return pooled;
+}
+
 /// Entries of a layer's table that are free once its survivors have closed up. Where blocks' worth
 /// of tokens go, blocks after those that lose some keep their bytes.
 struct ClosedUp {
@@ -238,9 +246,7 @@ std::vector<size_t> Evictor::choose(size_t layer, const EvictionState& state,
     view.last_unit = (held - m_config.get_recent_size()) / view.unit_size;
     std::vector<float> pooled;
     if (const size_t size = m_config.pooling_size(); size > 1)
-        pooled = m_config.score_pooling_mode == ScorePooling::MAX
-                     ? max_pooled(known.score, size)
-                     : root_mean_pooled(known.score, size);
+        pooled = pooled_scores(known.score, size, m_config.score_pooling_mode);
     view.scores = pooled.empty() ? known.score.data() : pooled.data();
     const std::vector<int32_t> lifetimes = known.lifetimes();
     view.lifetimes = lifetimes.data();
