@@ -131,6 +131,7 @@ def test_evictions_with_rotation_equal_a_replay_in_transformers(
             40,
             (32, 32, budget),
             apply_rotation=True,
+            position_limit=1,
             granularity=granularity,
         )
         replay = Replay(model, rotation=True)

@@ -148,7 +148,11 @@ def test_beams_that_evict_equal_a_replay_of_each_alone(
     scheduler.num_kv_blocks = 60
     scheduler.use_cache_eviction = True
     scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
-        32, 32, 128, policy=policy, granularity=granularity, apply_rotation=True
+        *(32, 32, 128),
+        policy=policy,
+        granularity=granularity,
+        apply_rotation=True,
+        position_limit=200,
     )
     pipeline = Batching(tiny_folder, scheduler, "CPU", F32)
     prompt = [random.Random(7).randrange(4, 267) for _ in range(50)]
@@ -162,8 +166,10 @@ def test_beams_that_evict_equal_a_replay_of_each_alone(
     of_layer = {"block": 5, "token": 19}[granularity]  # every 32 tokens, or every 8
     assert len(decisions) == tiny_reference.config.num_hidden_layers * of_layer
     for output in handle.outputs_so_far():
-        replay = replayed(Replay(tiny_reference, True), prompt, output.generated_ids, decisions)
-        expected = replay[np.arange(230), output.generated_ids]
+        replay = Replay(tiny_reference, True, limit=200, next_end=160)
+        rows = replayed(replay, prompt, output.generated_ids, decisions)
+        assert replay.times_closed > 0
+        expected = rows[np.arange(230), output.generated_ids]
         np.testing.assert_allclose(output.generated_log_probs, expected, atol=1e-3)
 
 
