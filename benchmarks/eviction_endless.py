@@ -33,6 +33,7 @@ def make_pipeline(
             128,
             arguments.budget,
             apply_rotation=arguments.rotation,
+            position_limit=arguments.position_limit,
             policy=policy,
             granularity=granularity,
         )
@@ -112,6 +113,9 @@ def main() -> None:
     parser.add_argument("--policy", nargs="+", default=["norm_sum"])
     parser.add_argument("--granularity", nargs="+", default=["block"])
     parser.add_argument("--rotation", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--position-limit", type=int, default=0, help="1: keys rotate with each decision"
+    )
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--rounds", type=int, default=4)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-// A generation whose cache is held to a budget; the tokens that stay are rotated:
+// A generation whose cache is held to a budget, and whose positions to the model's context:
 // cache_eviction MODEL_FOLDER [TOKENS]
 #include <iostream>
 

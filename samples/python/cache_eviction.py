@@ -1,4 +1,4 @@
-"""Hold a chat's cache to a budget while it outgrows it; the tokens that stay are rotated."""
+"""Hold a chat's cache to a budget while it outgrows it, and its positions to the context."""
 
 import argparse
 

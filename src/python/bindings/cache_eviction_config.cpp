@@ -286,8 +286,8 @@ max_cache_size: the budget. As soon as it is reached, tokens between the two are
 aggregation_mode: how scores of several steps become one; ADAPTIVE_RKV chooses that policy.
 apply_rotation: positions stay below position_limit: before one reaches it, what is left rotates down
   by what was evicted before it, and new tokens get the position processed - evicted.
-position_limit: at most the model's context; 0: the context, up to 32,768. 1: positions close up with
-  each decision, as they do where the context is not known.
+position_limit: at most the model's context; 0: the context, up to 32,768 or twice the budget. 1: positions
+  close up with each decision, as they do where the context is not known.
 snapkv_window_size: last queries of the prompt whose attention is counted; 0: all.
 kvcrush_config, adaptive_rkv_config: of those policies.
 policy: "" (by aggregation_mode and kvcrush_config), an EvictionPolicy of your own, or one of those below.

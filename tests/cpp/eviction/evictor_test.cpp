@@ -385,6 +385,28 @@ TEST(Evictor, WhatAWindowHasPassedGoesBeforeTheRest) {
     for (size_t slot = 0; slot <= 180 - 100; ++slot) EXPECT_EQ(dropped[slot], slot);
     EXPECT_EQ(dropped.size(), world.latest.dropped[0].size());
     for (size_t i = 81; i < dropped.size(); ++i) EXPECT_LT(dropped[i], 180u - 16);
+
+    // Whole blocks, of the first 81 tokens five; once positions have closed up all that is held is
+    // within the window.
+    World blocks(CacheFormat::f32, 2, config(true, EvictionGranularity::BLOCK), {0, 100});
+    blocks.append(180);
+    blocks.evict(blocks.evictor->due(180));
+    for (size_t slot = 0; slot < 80; ++slot) EXPECT_EQ(blocks.latest.dropped[1][slot], slot);
+    blocks.append(blocks.evictor->config().get_max_cache_size() - blocks.held());
+    blocks.evict(blocks.evictor->due(blocks.held()));
+    EXPECT_GE(blocks.latest.dropped[1].front(), 16u);
+}
+
+TEST(Evictor, PrefillChunksEndWithinTheContext) {
+    for (const size_t budget : {96, 103})
+        for (size_t context = budget + block_size; context < 400; ++context) {
+            CacheEvictionConfig sizes(16, 16, budget, AggregationMode::SUM, true);
+            const World world(CacheFormat::f32, 1, sizes, {}, {}, context);
+            EXPECT_GE(world.evictor->chunk_end(), budget);
+            if (context / block_size > blocks_for(budget, block_size)) {
+                EXPECT_LE(world.evictor->chunk_end(), context);
+            }
+        }
 }
 
 TEST(Evictor, EvictsWhenTheBudgetIsReachedAndNotBefore) {

@@ -16,6 +16,7 @@ using Numbers = std::vector<int64_t>;
 /// Two sequences: one with three new tokens behind 20, one with a chunk of its prompt.
 struct Step {
     Sequence first, second;
+    EvictionState eviction;
     Batch batch;
 
     Step() {
@@ -23,6 +24,7 @@ struct Step {
         first.tokens[20] = 5;
         first.num_cached = 20;
         first.num_evicted = 16;
+        first.eviction = &eviction;
         second.tokens.resize(40);
         batch.entries = {{&first, 3, 2, 1}, {&second, 5, 0, 0}};
         batch.num_tokens = 8;
@@ -43,9 +45,7 @@ TEST(TokenInputs, WithoutLogitsIndicesSampledTokensIndicesAreOfTheBatchsTokens) 
 
 TEST(TokenInputs, PositionsAreLowerByTheShiftOfEviction) {
     Step step;
-    EvictionState state;
-    state.shift = 12;  // 4 more went since
-    step.first.eviction = &state;
+    step.eviction.shift = 12;  // 4 more went since
     InputsModel model({{"input_ids", 1}, {"position_ids", 1}, {"sampled_tokens_indices", 1}}, {});
     TokenInputs inputs(model.compiled);
     inputs.fill(model.request, step.batch, {});

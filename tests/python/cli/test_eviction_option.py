@@ -15,13 +15,14 @@ SIZES = "start=32,recent=64,max=192"
 
 
 def test_sizes_rotation_and_policy_are_those_that_were_given() -> None:
-    found = eviction_arguments(f"{SIZES},rotate,delay=8,policy=streaming,granularity=token")
+    text = f"{SIZES},rotate,positions=500,delay=8,policy=streaming,granularity=token"
+    found = eviction_arguments(text)
     scheduler = scheduler_with(found)
     config = scheduler.cache_eviction_config
     assert scheduler.use_cache_eviction
     assert (config.get_start_size(), config.get_recent_size()) == (32, 64)
     assert config.get_max_cache_size() == 192
-    assert config.decision_delay == 8
+    assert (config.decision_delay, config.position_limit) == (8, 500)
     assert config.apply_rotation
     assert not config.evict_during_prefill
     assert not scheduler_with(eviction_arguments(SIZES)).cache_eviction_config.apply_rotation
@@ -35,6 +36,7 @@ WRONG = [
     ("max=192", "start, recent missing"),
     (f"{SIZES},max=200", "'max' is there twice"),
     (f"{SIZES},rotate,rotate", "'rotate' is there twice"),
+    (f"{SIZES},positions=500", "position_limit is 500; allowed: 0 without apply_rotation"),
     ("start=-1,recent=64,max=192", "start is '-1'"),
     ("start=1.5,recent=64,max=192", "start is '1.5'"),
     ("start=32,recent=64,max=99999999999999999999", "max is '9999"),

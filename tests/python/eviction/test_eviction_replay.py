@@ -193,7 +193,7 @@ def captured_before_rotation(
     return calls
 
 
-@pytest.mark.parametrize("rotation", [True, False])
+@pytest.mark.parametrize(("rotation", "limit"), [(True, CLOSED_UP), (True, 250), (False, 0)])
 @pytest.mark.parametrize("name", ["llama3", "phi3", "glm4_moe"])
 def test_policies_see_keys_values_and_queries_before_rotation(
     tmp_path: Path,
@@ -201,6 +201,7 @@ def test_policies_see_keys_values_and_queries_before_rotation(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     rotation: bool,
+    limit: int,
 ) -> None:
     """After a prompt of 200 tokens, the last 64 observed, in decision after decision."""
     model: Any = convert_tiny(name, tmp_path, tokenizer_folder)
@@ -213,12 +214,14 @@ def test_policies_see_keys_values_and_queries_before_rotation(
         SIZES,
         policy=policy,
         apply_rotation=rotation,
-        position_limit=CLOSED_UP,
+        position_limit=limit,
         granularity="token",
     )
     calls = captured_before_rotation(model, monkeypatch)
-    replay = Replay(model, rotation)
+    replay = Replay(model, rotation, limit, SIZES[2] + BLOCK)
     replayed(replay, prompt, generated, policy.decisions)
+    if limit == 250:
+        assert replay.times_closed == 1
     layers = model.config.num_hidden_layers
     assert len(policy.seen) >= 3 * layers
     for seen, (layer, _, _) in zip(policy.seen, policy.decisions, strict=True):

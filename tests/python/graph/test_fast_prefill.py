@@ -286,6 +286,7 @@ def generate_with_eviction(
         pagewheel.AggregationMode.NORM_SUM,
         policy=policy,
         apply_rotation=True,
+        position_limit=1,
         evict_during_prefill=during_prefill,
     )
     recorded = Recorded(config, sees_queries=backend == "native")

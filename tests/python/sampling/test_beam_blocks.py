@@ -179,7 +179,11 @@ def test_scores_of_attention_fork_with_the_beams(tiny_folder: Path) -> None:
     scheduler.num_kv_blocks = 60
     scheduler.use_cache_eviction = True
     scheduler.cache_eviction_config = pagewheel.CacheEvictionConfig(
-        32, 32, 128, policy="norm_sum", granularity="token", apply_rotation=True
+        *(32, 32, 128),
+        policy="norm_sum",
+        granularity="token",
+        apply_rotation=True,
+        position_limit=1,
     )
     pipeline = Batching(tiny_folder, scheduler, "CPU", F32)
     prompt = [random.Random(8).randrange(4, 267) for _ in range(100)]

@@ -75,10 +75,12 @@ struct PAGEWHEEL_API CacheEvictionConfig {
     /// - evicted. Needs the model's rotary frequencies. False: all positions stay as they were, and
     /// grow past the model's context.
     bool apply_rotation = false;
-    /// With apply_rotation. 0: the model's context, at most 32,768, so that keys stay where the
-    /// full cache has them for long; no limit is above the context. With one that a sequence
-    /// reaches between two decisions, such as 1, or an unknown context, positions close up with
-    /// each decision. A prompt that is held whole may pass it.
+    /// With apply_rotation; 0 without. 0: the model's context, at most 32,768 or twice the budget,
+    /// so that keys stay where the full cache has them for long; no limit is above the context.
+    /// With one that a sequence reaches between two decisions, such as 1, or an unknown context and
+    /// no limit, positions close up with each decision. What is held before the first decision, and
+    /// a prefill chunk, may pass it. Memory grows with it: a number for each position and rotary
+    /// dimension, twice.
     size_t position_limit = 0;
     /// Last queries of the prompt whose attention is counted (SnapKV, Li et al. 2024,
     /// arXiv:2404.14469). 0: all of them.

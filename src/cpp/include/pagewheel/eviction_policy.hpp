@@ -77,7 +77,8 @@ public:
     virtual ~EvictionPolicy() = default;
     virtual ObservedQueries observed() const { return {}; }
     /// Appends `count` distinct units of [first_unit, last_unit) to `dropped`, in any order. What
-    /// it throws, and a wrong answer, ends the request and no other.
+    /// it throws, and a wrong answer, ends the request and no other. Layers with a sliding window
+    /// lose first what no query will see again: they ask for the rest alone, or not at all.
     virtual void drop(const EvictionView& view, size_t count, std::vector<size_t>& dropped) = 0;
 };
 

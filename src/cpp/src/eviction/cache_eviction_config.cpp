@@ -86,6 +86,8 @@ void CacheEvictionConfig::validate() const {
     check_argument(decision_delay <= (evict_during_prefill ? 0 : m_max_cache_size),
                    ParameterName("decision_delay"), " is ", decision_delay, "; allowed: ",
                    evict_during_prefill ? "0 with evict_during_prefill" : "up to max_cache_size");
+    check_argument(position_limit == 0 || apply_rotation, ParameterName("position_limit"), " is ",
+                   position_limit, "; allowed: 0 without apply_rotation");
     check_argument(policy.empty() || !custom_policy, ParameterName("policy"), " is '", policy,
                    "' and custom_policy is set; allowed: one of them");
     if (custom_policy) return;

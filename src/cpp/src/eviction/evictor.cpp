@@ -15,7 +15,7 @@
 namespace pagewheel {
 namespace {
 
-/// A key rotates back by fewer positions, so that tables of angles stay small.
+/// Positions grow so far by default, or to twice the budget: angles are kept for each of them.
 constexpr size_t most_positions = 32768;
 
 /// Greatest score of the `size` slots around each.
@@ -125,17 +125,19 @@ Evictor::Evictor(const CacheEvictionConfig& config, std::vector<LayerCache> laye
     config.validate(block_size);
     if (config.apply_rotation)
         for (const RotaryKind& kind : rotated_in_place) m_angles.emplace_back(kind);
-    m_position_limit = config.position_limit == 0 ? std::min(context_length, most_positions)
-                                                  : config.position_limit;
+    m_position_limit =
+        config.position_limit == 0
+            ? std::min(context_length, std::max(most_positions, 2 * config.get_max_cache_size()))
+            : config.position_limit;
     if (context_length > 0) m_position_limit = std::min(m_position_limit, context_length);
     m_chunk = config.get_evictable_size() / block_size * block_size;
-    // No chunk reaches beyond the model's context where the budget leaves room for one.
-    if (context_length >= config.get_max_cache_size() + block_size)
-        m_chunk = std::min(
-            m_chunk, (context_length - config.get_max_cache_size()) / block_size * block_size);
     const bool whole = config.resolved_granularity() == EvictionGranularity::BLOCK;
     const size_t share = std::max<size_t>(1, config.get_max_cache_size() / 16);
     m_room = whole ? block_size : std::min(block_size, share);
+    // No chunk reaches beyond the model's context where there is room for one.
+    const size_t kept = blocks_for(config.get_max_cache_size() - m_room, block_size);
+    const size_t context_blocks = context_length / block_size;
+    if (context_blocks > kept) m_chunk = std::min(m_chunk, (context_blocks - kept) * block_size);
     m_policy = make_policy(config);
     m_observed = m_policy->observed();
     // More would depend on how the prompt is cut into chunks.
@@ -181,7 +183,7 @@ void Evictor::observe_queries(EvictionState& state, size_t held, size_t count,
     tbb::parallel_for(size_t(0), m_layers.size(), [&](size_t l) {
         SlotTable& slots = state.layers[l];
         const CacheLayer& layer = m_layers[l].description();
-        if (drops_oldest(layer)) return;
+        if (never_asks(layer)) return;
         const size_t size = layer.heads * layer.layout.key_size;
         std::vector<float> query(size);
         for (size_t i = 0; i < count; ++i) {
@@ -203,7 +205,7 @@ size_t Evictor::due(size_t held) const {
                : count;
 }
 
-bool Evictor::drops_oldest(const CacheLayer& layer) const {
+bool Evictor::never_asks(const CacheLayer& layer) const {
     return layer.sliding_window > 0 &&
            layer.sliding_window + m_block_size <= m_config.get_max_cache_size();
 }

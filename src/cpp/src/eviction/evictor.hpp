@@ -102,8 +102,8 @@ private:
     bool rotates_in_place() const { return !m_angles.empty(); }
     /// How many of a layer's oldest tokens the next one cannot see.
     size_t num_out_of_window(const CacheLayer& layer, const SlotTable& slots) const;
-    /// All held tokens' worth of blocks that lie within the layer's window: the oldest can go.
-    bool drops_oldest(const CacheLayer& layer) const;
+    /// What a decision takes has always left the layer's window: no policy chooses.
+    bool never_asks(const CacheLayer& layer) const;
 
     CacheEvictionConfig m_config;
     std::vector<LayerCache> m_layers;

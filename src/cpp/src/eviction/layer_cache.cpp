@@ -12,9 +12,10 @@ namespace pagewheel {
 bool RotationTable::grow(size_t largest) {
     if (largest < m_num_rows || m_kind.dims == 0) return false;
     const size_t half = m_kind.dims / 2, first = m_num_rows;
-    m_num_rows = largest + largest / 4 + 64;  // seldom, and not much more than is used
-    m_values.resize(m_num_rows * m_kind.dims);
-    for (size_t row = first; row < m_num_rows; ++row)
+    const size_t rows = largest + largest / 4 + 64;  // seldom, and not much more than is used
+    m_values.resize(rows * m_kind.dims);
+    m_num_rows = rows;
+    for (size_t row = first; row < rows; ++row)
         for (size_t i = 0; i < half; ++i) {
             const double angle = m_kind.angle(int64_t(row), i);
             m_values[row * m_kind.dims + i] = float(std::cos(angle));

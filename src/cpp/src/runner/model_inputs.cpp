@@ -76,7 +76,7 @@ void TokenInputs::fill_tokens(ov::InferRequest& request, const Batch& batch) {
     auto* position_ids = m_position_ids.resize<int64_t>(request, batch.num_tokens);
     for (const BatchEntry& entry : batch.entries) {
         const Sequence& sequence = *entry.sequence;
-        const size_t shift = sequence.eviction ? sequence.eviction->shift : 0;
+        const size_t shift = sequence.num_evicted > 0 ? sequence.eviction->shift : 0;
         for (size_t i = sequence.num_cached; i < sequence.num_cached + entry.num_tokens; ++i) {
             *input_ids++ = sequence.tokens[i];
             *position_ids++ = int64_t(i - shift);

@@ -169,20 +169,22 @@ size_t NativeAttentionInputs::count_words(const Batch& batch) {
 }
 
 void NativeAttentionInputs::allocate(ov::InferRequest& request, size_t words, size_t written) {
+    m_capacity = m_written = 0;  // of nothing, where this does not end well
+    m_tensor = {};
     m_begin = Layout::num_directory_words(m_num_numbers);
     for (Table& rotation : m_rotation) {
         constexpr size_t cache_line = 16;  // words
         rotation.begin = (m_begin + cache_line - 1) / cache_line * cache_line;
         m_begin = rotation.begin + rotation.table.size();
     }
-    m_capacity = words;
-    m_written = written;
-    const size_t size = m_begin + m_capacity + m_written;
+    const size_t size = m_begin + words + written;
     check_argument(size <= size_t(std::numeric_limits<int32_t>::max()),
                    "the batch's tables, scores and observed queries of all layers are ", size,
                    " entries, allowed: fewer than 2^31");
     m_tensor = ov::Tensor(ov::element::i32, {size});
     m_words = m_tensor.data<int32_t>();
+    m_capacity = words;
+    m_written = written;
     for (Table& rotation : m_rotation)
         if (rotation.table.size() > 0)
             std::memcpy(m_words + rotation.begin, rotation.table.data(),

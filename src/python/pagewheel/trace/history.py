@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pagewheel.trace.record import Decision, Trace
+from pagewheel.trace.record import Trace
 from pagewheel.trace.svg import decades, short
 
 Floats = NDArray[np.float64]

@@ -94,6 +94,7 @@ class _Recorder(pagewheel.EvictionPolicy):
         self._policy = pagewheel.make_policy(config)
         self.unit_size = 1  # of the latest decision
         self.decisions: list[Decision] = []
+        self._latest: dict[int, Decision] = {}  # by layer
 
     def observed(self) -> pagewheel.ObservedQueries:
         return self._policy.observed()
@@ -104,16 +105,19 @@ class _Recorder(pagewheel.EvictionPolicy):
         positions = view.positions.tolist()
         gone = {unit * view.unit_size + i for unit in units for i in range(view.unit_size)}
         layer = self._layers[view.layer] if self._layers else view.layer
-        self.decisions.append(
-            Decision(
-                layer,
-                positions[-1] + 1,
-                positions,
-                view.rotations.tolist(),
-                [round(float(score), 5) for score in view.scores],
-                [positions[slot] for slot in sorted(gone)],
-            )
+        # What left a sliding window since the decision before went without a question.
+        if before := self._latest.get(layer):
+            unseen = set(before.positions) - set(before.dropped) - set(positions)
+            before.dropped = sorted([*before.dropped, *unseen])
+        self._latest[layer] = Decision(
+            layer,
+            positions[-1] + 1,
+            positions,
+            view.rotations.tolist(),
+            [round(float(score), 5) for score in view.scores],
+            [positions[slot] for slot in sorted(gone)],
         )
+        self.decisions.append(self._latest[layer])
         return units
 
 
@@ -149,7 +153,8 @@ def record(
     """Generate greedily with eviction by `config` and return what happened.
 
     `model` is a converted folder. Layers with a sliding window below the budget drop their
-    oldest tokens without being asked, and do not appear.
+    oldest tokens without being asked, and do not appear. In the last decision of a layer with a
+    wider one tokens that its window has passed are missing.
     """
     info = read_info(model)
     recorder = _Recorder(config, info)

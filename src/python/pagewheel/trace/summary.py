@@ -133,7 +133,7 @@ def _draw_by_layer(figure: Figure, trace: Trace, when: Ints, top: float) -> None
         rotations,
         "Rotations",
         "keys rotated, at all decisions",
-        "keys were not rotated",
+        "no key was rotated",
     )
 
 
