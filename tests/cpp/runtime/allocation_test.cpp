@@ -217,7 +217,7 @@ struct Counts {
 /// Of 200 steps of `count` sequences, but the first ones.
 Counts count_steps(const ov::CompiledModel& model, AttentionInputs& attention, size_t count) {
     ov::InferRequest request = ov::CompiledModel(model).create_infer_request();
-    TokenInputs tokens(model, false);
+    TokenInputs tokens(model);
     DecodingSequences sequences(count, false);
     const std::vector<size_t> windows(count, 1);
     Counts counts;
