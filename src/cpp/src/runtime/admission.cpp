@@ -218,8 +218,7 @@ std::unique_ptr<SequenceState> Admission::make_sequence(Request& request, size_t
     sequence.priority = request.priority;
     sequence.prefix_key.salt = request.cache_salt;
     sequence.eviction = &sequence.eviction_state;
-    if (eviction_of(config))
-        m_eviction->admit(sequence, request.max_tokens);
+    if (eviction_of(config)) m_eviction->admit(sequence, request.max_tokens);
     return made;
 }
 
